@@ -1,0 +1,119 @@
+#include "fabric/open.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <limits>
+#include <string>
+
+#include "base/parse.h"
+#include "fabric/embedded.h"
+
+namespace pando::fabric {
+namespace {
+
+// What follows the scheme, cut at the question mark.
+struct Rest {
+  std::string_view place;
+  base::Settings settings;
+};
+
+Result<Rest> parse_rest(std::string_view text) {
+  const std::size_t mark = text.find('?');
+  if (mark == std::string_view::npos) return Rest{text, {}};
+  auto settings = base::parse_settings(text.substr(mark + 1), '&');
+  if (!settings) return fail(settings.error());
+  return Rest{text.substr(0, mark), std::move(*settings)};
+}
+
+Result<bool> parse_masked_cas(const std::string& text) {
+  if (text == "native") return true;
+  if (text == "emulated") return false;
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("masked_cas: '{}' is neither native nor emulated", text));
+}
+
+// Stores the value, or hands the error on.
+template <class To, class From>
+Status assign(To& to, const Result<From>& value) {
+  if (!value) return fail(value.error());
+  to = static_cast<To>(*value);
+  return {};
+}
+
+Status apply(EmbeddedOptions& options, const std::string& name, const std::string& text) {
+  if (name == "nodes") {
+    return assign(options.nodes, base::parse_unsigned(name, text, 1, EmbeddedOptions::kMaxNodes));
+  }
+  if (name == "masked_cas") return assign(options.native_masked_cas, parse_masked_cas(text));
+  if (name == "huge") return assign(options.huge_pages, base::parse_bool(name, text));
+  if (name == "onchip") {
+    constexpr std::uint64_t kMost = std::numeric_limits<std::uint32_t>::max();
+    const auto bytes = base::parse_size(name, text);
+    if (bytes && *bytes > kMost) {
+      return fail(ErrorCode::kInvalidArgument, fmt::format("onchip: '{}' is too large", text));
+    }
+    return assign(options.onchip_bytes, bytes);
+  }
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("'{}' is no parameter of embedded; those are nodes, masked_cas, onchip "
+                          "and huge",
+                          name));
+}
+
+Result<std::unique_ptr<Fabric>> open_embedded_url(std::string_view text) {
+  const auto rest = parse_rest(text);
+  if (!rest) return fail(rest.error());
+  EmbeddedOptions options;
+  if (rest->place.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "the size is missing, as in embedded:4GiB");
+  }
+  if (Status ok = assign(options.bytes, base::parse_size("size", rest->place)); !ok) {
+    return fail(ok.error());
+  }
+  for (const auto& [name, value] : rest->settings) {
+    if (Status ok = apply(options, name, value); !ok) return fail(ok.error());
+  }
+  return open_embedded(options);
+}
+
+struct Scheme {
+  std::string_view name;
+  Result<std::unique_ptr<Fabric>> (*open)(std::string_view rest);
+};
+
+constexpr std::array kSchemes = {
+    Scheme{"embedded", open_embedded_url},
+};
+
+std::string known_schemes() {
+  std::string names;
+  for (const Scheme& scheme : kSchemes) {
+    if (!names.empty()) names += ", ";
+    names += scheme.name;
+  }
+  return names;
+}
+
+Result<std::unique_ptr<Fabric>> open_by_scheme(std::string_view url) {
+  const std::size_t colon = url.find(':');
+  const std::string_view name = url.substr(0, colon);
+  const std::string_view rest =
+      colon == std::string_view::npos ? std::string_view() : url.substr(colon + 1);
+  for (const Scheme& scheme : kSchemes) {
+    if (scheme.name == name) return scheme.open(rest);
+  }
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("there is no fabric '{}'; known: {}", name, known_schemes()));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Fabric>> open_fabric(std::string_view url) {
+  auto fabric = open_by_scheme(url);
+  if (fabric) return fabric;
+  const Error& error = fabric.error();
+  return fail(error.code(), fmt::format("fabric URL '{}': {}", url, error.detail()));
+}
+
+}  // namespace pando::fabric

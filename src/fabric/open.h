@@ -1,0 +1,19 @@
+// From a URL to a fabric.
+//
+//   embedded:SIZE[?nodes=N&masked_cas=native|emulated&onchip=SIZE&huge=on|off]
+//
+// SIZE is the total of all nodes, as base::parse_size() has it: 4GiB, 64M. Errors name the part of
+// the URL at fault.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "fabric/verbs.h"
+#include <pando/result.h>
+
+namespace pando::fabric {
+
+Result<std::unique_ptr<Fabric>> open_fabric(std::string_view url);
+
+}  // namespace pando::fabric

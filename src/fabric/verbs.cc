@@ -1,0 +1,285 @@
+#include "fabric/verbs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <new>
+
+#include "base/sanitizers.h"
+
+#if PANDO_ADDRESS_SANITIZER
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace pando::fabric {
+namespace {
+
+#ifdef NDEBUG
+constexpr bool kDebugBuild = false;
+#else
+constexpr bool kDebugBuild = true;
+#endif
+
+constexpr bool is_atomic(VerbKind kind) {
+  return kind != VerbKind::kRead && kind != VerbKind::kWrite;
+}
+
+constexpr std::string_view name_of(VerbKind kind) {
+  switch (kind) {
+    case VerbKind::kRead:
+      return "READ";
+    case VerbKind::kWrite:
+      return "WRITE";
+    case VerbKind::kCompareSwap:
+      return "compare-and-swap";
+    case VerbKind::kMaskedCompareSwap:
+      return "masked compare-and-swap";
+    case VerbKind::kFetchAdd:
+      return "fetch-and-add";
+  }
+  return "verb";
+}
+
+// ---- Buffers: size classes and poison
+// ------------------------------------------------------------
+
+std::size_t class_of(std::size_t size) {
+  return static_cast<std::size_t>(std::bit_width(std::max(size, kLineBytes) - 1));
+}
+std::size_t bytes_of(std::size_t size_class) { return std::size_t{1} << size_class; }
+
+// A buffer that nobody holds: reading it shows garbage in debug builds, touching it is an error
+// under the address sanitizer.
+void mark_free(std::byte* data, std::size_t size, std::size_t class_bytes) {
+  if constexpr (kDebugBuild) std::memset(data, 0xDB, size);
+#if PANDO_ADDRESS_SANITIZER
+  ASAN_POISON_MEMORY_REGION(data, class_bytes);
+#else
+  static_cast<void>(class_bytes);
+#endif
+}
+
+void mark_used([[maybe_unused]] std::byte* data, [[maybe_unused]] std::size_t size) {
+#if PANDO_ADDRESS_SANITIZER
+  ASAN_UNPOISON_MEMORY_REGION(data, size);
+#endif
+}
+
+void add_verbs(Counters& counts, const Batch& batch) {
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    const Verb& verb = batch[i];
+    switch (verb.kind) {
+      case VerbKind::kRead:
+        ++counts.reads;
+        counts.bytes_read += verb.length;
+        break;
+      case VerbKind::kWrite:
+        ++counts.writes;
+        counts.bytes_written += verb.length;
+        break;
+      case VerbKind::kCompareSwap:
+      case VerbKind::kMaskedCompareSwap:
+        ++counts.compare_swaps;
+        break;
+      case VerbKind::kFetchAdd:
+        ++counts.fetch_adds;
+        break;
+    }
+  }
+}
+
+}  // namespace
+
+// ---- Batch
+// ---------------------------------------------------------------------------------------
+
+void Batch::refuse(Error error) {
+  for (std::size_t i = 0; i < size_; ++i) (*this)[i].outcome = Outcome::kNotExecuted;
+  complete(std::move(error));
+}
+
+// ---- Buffer
+// --------------------------------------------------------------------------------------
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  if (this != &other) {
+    if (data_ != nullptr) owner_->give_back(data_, size_);
+    owner_ = std::exchange(other.owner_, nullptr);
+    data_ = std::exchange(other.data_, nullptr);
+    size_ = std::exchange(other.size_, 0);
+  }
+  return *this;
+}
+
+Buffer::~Buffer() {
+  if (data_ != nullptr) owner_->give_back(data_, size_);
+}
+
+// ---- Endpoint: buffers
+// ---------------------------------------------------------------------------
+
+Endpoint::Endpoint(const Caps& caps, task::Worker& worker) : caps_(caps), worker_(worker) {
+  worker_.add_poller(this);
+}
+
+Endpoint::~Endpoint() {
+  worker_.remove_poller(this);
+  free_buffers();
+}
+
+Buffer Endpoint::buffer(std::size_t size) {
+  const std::size_t size_class = class_of(size);
+  auto& list = free_buffers_[size_class];
+  std::byte* data = nullptr;
+  if (!list.empty()) {
+    data = list.back();
+    list.pop_back();
+  } else {
+    const std::size_t bytes = bytes_of(size_class);
+    data = allocate_registered(bytes);
+    buffer_bytes_ += bytes;
+    const auto place = std::ranges::lower_bound(registered_, data, {}, &Registered::memory);
+    registered_.insert(place, {data, bytes});
+    mark_free(data, 0, bytes);
+  }
+  mark_used(data, size);
+  return {this, data, size};
+}
+
+void Endpoint::give_back(std::byte* data, std::size_t size) {
+  const std::size_t size_class = class_of(size);
+  mark_free(data, size, bytes_of(size_class));
+  free_buffers_[size_class].push_back(data);
+}
+
+std::byte* Endpoint::allocate_registered(std::size_t bytes) {
+  return static_cast<std::byte*>(::operator new(bytes, std::align_val_t{kLineBytes}));
+}
+
+void Endpoint::free_registered(std::byte* memory, std::size_t bytes) {
+  ::operator delete(memory, bytes, std::align_val_t{kLineBytes});
+}
+
+void Endpoint::free_buffers() {
+  for (const Registered& block : registered_) {
+    mark_used(block.memory, block.bytes);
+    // NOLINTNEXTLINE(clang-analyzer-optin.cplusplus.VirtualCall): those who override it call first
+    free_registered(block.memory, block.bytes);
+  }
+  registered_.clear();
+  for (auto& list : free_buffers_) list.clear();
+  buffer_bytes_ = 0;
+}
+
+bool Endpoint::is_registered(const std::byte* memory, std::size_t length) const {
+  auto after = std::ranges::upper_bound(registered_, memory, {}, &Registered::memory);
+  if (after == registered_.begin()) return false;
+  const Registered& block = *--after;
+  return memory + length <= block.memory + block.bytes;
+}
+
+// ---- Endpoint: batches
+// ---------------------------------------------------------------------------
+
+bool Endpoint::start(Batch& batch) {
+  if (batch.empty()) {
+    batch.complete();
+    return true;
+  }
+  if (batch.too_long_) [[unlikely]] {
+    batch.refuse(Error(ErrorCode::kInvalidArgument, "a READ or WRITE of 4 GiB or more"));
+    return true;
+  }
+  for (std::size_t i = 0; i < batch.size(); ++i) prepare(batch[i]);
+  if constexpr (kDebugBuild) {
+    if (auto error = unregistered(batch)) {
+      batch.refuse(std::move(*error));
+      return true;
+    }
+  }
+  const bool completed = post(batch);
+  const bool refused =
+      completed && batch.error_ && batch.error_->code() == ErrorCode::kInvalidArgument;
+  if (!refused) count(batch);
+  return completed;
+}
+
+void Endpoint::prepare(Verb& verb) const {
+  verb.outcome = Outcome::kPending;
+  if (verb.kind != VerbKind::kMaskedCompareSwap) return;
+  verb.emulated = !caps_.masked_cas;
+  // A guess that contradicts the comparison can only fail to swap what ought to be swapped.
+  verb.guess = (verb.guess & ~verb.compare_mask) | (verb.compare & verb.compare_mask);
+}
+
+void Endpoint::count(const Batch& batch) {
+  const std::uint64_t doorbells = ring_doorbells(batch);
+  const auto add_to = [&](Counters& counts) {
+    ++counts.round_trips;
+    counts.doorbells += doorbells;
+    add_verbs(counts, batch);
+  };
+  add_to(counters_);
+  if (batch.cost() != nullptr) add_to(*batch.cost());
+}
+
+std::uint64_t Endpoint::ring_doorbells(const Batch& batch) {
+  std::uint64_t rung = 0;
+  ++batches_;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    const NodeId node = batch[i].target.node();
+    if (node >= last_batch_at_.size()) [[unlikely]]
+      last_batch_at_.resize(node + std::size_t{1});
+    if (last_batch_at_[node] != batches_) ++rung;
+    last_batch_at_[node] = batches_;
+  }
+  return rung;
+}
+
+std::optional<Error> Endpoint::misplaced(const Batch& batch,
+                                         std::span<const std::uint64_t> node_sizes) const {
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    const Verb& verb = batch[i];
+    const NodeId node = verb.target.node();
+    const std::uint64_t offset = verb.target.offset();
+    const std::uint64_t length = is_atomic(verb.kind) ? 8 : verb.length;
+    if (node >= node_sizes.size()) [[unlikely]] {
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("{} at node {}, offset {:#x}, length {}: there are {} memory nodes",
+                               name_of(verb.kind), node, offset, length, node_sizes.size()));
+    }
+    const bool onchip = offset >= Address::kOnChip;
+    const std::uint64_t size = onchip ? caps_.onchip_bytes : node_sizes[node];
+    const std::uint64_t start = onchip ? offset - Address::kOnChip : offset;
+    if (length > size || start > size - length) [[unlikely]] {
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("{} at node {}, offset {:#x}, length {}: its {} has {} bytes",
+                               name_of(verb.kind), node, offset, length,
+                               onchip ? "on-chip memory" : "memory", size));
+    }
+    if (is_atomic(verb.kind) && offset % 8 != 0) [[unlikely]] {
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("{} at node {}, offset {:#x}, length 8: not aligned to 8 bytes",
+                               name_of(verb.kind), node, offset));
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Error> Endpoint::unregistered(const Batch& batch) const {
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    const Verb& verb = batch[i];
+    const bool needs_buffer = verb.kind == VerbKind::kRead ||
+                              (verb.kind == VerbKind::kWrite && verb.length > caps_.inline_limit);
+    if (!needs_buffer || verb.length == 0 || is_registered(verb.local, verb.length)) continue;
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{} of {} bytes: READs land in, and WRITEs of over {} bytes leave "
+                             "from, buffers of their endpoint",
+                             name_of(verb.kind), verb.length, caps_.inline_limit));
+  }
+  return std::nullopt;
+}
+
+}  // namespace pando::fabric

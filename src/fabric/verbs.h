@@ -1,0 +1,358 @@
+// The verbs contract: what every fabric promises and every index may rely on, and no more.
+//
+// A fabric moves bytes between a compute node and memory nodes with one-sided verbs: READ, WRITE,
+// compare-and-swap, masked compare-and-swap, fetch-and-add. No code of ours runs at the memory
+// node. tests/fabric/ holds one conformance test that every fabric passes.
+//
+//  1. Words. An aligned 8-byte word is never torn.
+//  2. Lines. An aligned 64-byte line is never torn by a READ or WRITE, if caps().line_atomic.
+//  3. No order between lines. A READ may fetch its lines in any order and at different moments, a
+//     WRITE may land its lines in any order. caps().write_in_order says where a fabric does
+//     better; nothing correct may need it.
+//  4. Batches. Verbs of one batch to one memory node execute in order after a WRITE or an atomic;
+//     a WRITE may overtake an earlier READ of the same batch. Verbs to different nodes are not
+//     ordered. A batch is one round trip, and one doorbell at each node it goes to.
+//  5. Completion. A completed WRITE or atomic is visible to every later verb of anyone.
+//  6. Buffers. An endpoint belongs to one worker and hands out registered buffers. READs land in
+//     them and WRITEs leave from them; only WRITEs of up to caps().inline_limit bytes may come
+//     from anywhere. Sources and targets stay untouched by the caller until the batch completes.
+//  7. Atomics. On aligned 8-byte words, atomic against other fabric atomics and never torn against
+//     READs and WRITEs. No CPU of a memory node touches such a word.
+//  8. Masked compare-and-swap. Native, or emulated where caps().masked_cas is false: one CAS with
+//     the caller's best guess of the word. A failed CAS returns the word, so the second try is
+//     informed: at most one extra round trip without contention. See Verb::succeeded().
+//  9. Failure. Every batch ends in bounded time, with success or an error. An error says of each
+//     verb whether it was executed, was not, or may have been (kIndeterminate); the last is never
+//     blindly sent again. An address out of bounds or not served is kInvalidArgument, before
+//     anything is executed.
+// 10. Fencing. Fabric::fence(client) takes a client's access away at every memory node; when it
+//     has succeeded, no verb of that client takes effect any more.
+//
+// Every endpoint counts what it does, exactly (pando::Counters). A batch that is refused before
+// anything is executed (kInvalidArgument) does nothing, and is not counted.
+//
+// Debug builds refuse batches that break rule 6.
+#pragma once
+
+#include <array>
+#include <coroutine>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "task/worker.h"
+#include <pando/result.h>
+#include <pando/stats.h>
+
+namespace pando::fabric {
+
+inline constexpr std::size_t kLineBytes = 64;
+using NodeId = std::uint16_t;
+using ClientId = std::uint32_t;  // a compute node's identity at the fabric; 0 is nobody
+
+// Where a byte lives: memory node and offset. The all-zero address is "nowhere" (offset 0 of a
+// node holds its superblock, which nothing points to).
+class Address {
+ public:
+  static constexpr unsigned kOffsetBits = 48;
+  static constexpr std::uint64_t kOffsetMask = (std::uint64_t{1} << kOffsetBits) - 1;
+  // Offsets from here on are the node's on-chip memory (caps().onchip_bytes of it).
+  static constexpr std::uint64_t kOnChip = std::uint64_t{1} << (kOffsetBits - 1);
+
+  constexpr Address() = default;
+  constexpr Address(NodeId node, std::uint64_t offset)
+      : raw_((std::uint64_t{node} << kOffsetBits) | (offset & kOffsetMask)) {}
+  static constexpr Address from_raw(std::uint64_t raw) {
+    Address address;
+    address.raw_ = raw;
+    return address;
+  }
+
+  constexpr std::uint64_t raw() const { return raw_; }
+  constexpr NodeId node() const { return static_cast<NodeId>(raw_ >> kOffsetBits); }
+  constexpr std::uint64_t offset() const { return raw_ & kOffsetMask; }
+  constexpr explicit operator bool() const { return raw_ != 0; }
+  // REQUIRES: the sum stays within the node's offsets.
+  constexpr Address operator+(std::uint64_t bytes) const { return from_raw(raw_ + bytes); }
+  friend constexpr auto operator<=>(Address, Address) = default;
+
+ private:
+  std::uint64_t raw_ = 0;
+};
+
+struct Caps {
+  bool line_atomic = true;
+  bool write_in_order = false;
+  bool masked_cas = true;            // native; where false, emulated
+  bool completes_inline = false;     // a lone batch completes without suspending
+  std::uint32_t inline_limit = 256;  // bytes
+  std::uint32_t onchip_bytes = 0;    // on each memory node
+};
+
+enum class VerbKind : std::uint8_t { kRead, kWrite, kCompareSwap, kMaskedCompareSwap, kFetchAdd };
+
+enum class Outcome : std::uint8_t { kPending, kExecuted, kNotExecuted, kIndeterminate };
+
+struct Verb {
+  VerbKind kind;
+  Outcome outcome = Outcome::kPending;
+  std::uint32_t length = 8;  // of a READ or WRITE
+  Address target;
+  std::byte* local = nullptr;  // READ: where to; WRITE: where from (never written through)
+  std::uint64_t compare = 0;
+  std::uint64_t swap = 0;  // FAA: what to add
+  std::uint64_t compare_mask = ~std::uint64_t{0};
+  std::uint64_t swap_mask = ~std::uint64_t{0};
+  std::uint64_t guess = 0;     // masked CAS: what the caller thinks the whole word is
+  std::uint64_t previous = 0;  // atomics: the word before
+  bool emulated = false;       // masked CAS: was sent as a CAS of `guess`
+
+  // The word that a (masked) compare-and-swap makes of `word`.
+  std::uint64_t swapped(std::uint64_t word) const {
+    return (word & ~swap_mask) | (swap & swap_mask);
+  }
+  // Whether a (masked) compare-and-swap swapped. REQUIRES: outcome == kExecuted.
+  bool succeeded() const {
+    if (emulated) return previous == guess;
+    return (previous & compare_mask) == (compare & compare_mask);
+  }
+  // An emulated one failed though the masked bits agree: try again with guess = previous.
+  bool misguessed() const {
+    return emulated && previous != guess && (previous & compare_mask) == (compare & compare_mask);
+  }
+};
+
+class Endpoint;
+
+// Verbs that travel together. Build, submit, await; then look at the verbs' results. Reusable
+// after clear(). Small batches (up to kInlineVerbs) allocate nothing.
+class Batch {
+ public:
+  explicit Batch(Counters* cost = nullptr) : cost_(cost) {}  // NOLINT: first_ is made by add()
+  Batch(const Batch&) = delete;  // the endpoint keeps a pointer while it is under way
+  Batch& operator=(const Batch&) = delete;
+
+  // Each returns the verb's number in the batch.
+  std::size_t read(Address from, std::byte* into, std::size_t length);
+  std::size_t write(Address to, const std::byte* from, std::size_t length);
+  // `word` must live until the batch completes.
+  std::size_t write_word(Address to, const std::uint64_t* word);
+  std::size_t compare_swap(Address target, std::uint64_t compare, std::uint64_t swap);
+  std::size_t masked_compare_swap(Address target, std::uint64_t compare, std::uint64_t swap,
+                                  std::uint64_t compare_mask, std::uint64_t swap_mask,
+                                  std::uint64_t guess);
+  std::size_t fetch_add(Address target, std::uint64_t add_this);
+
+  std::size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  Verb& operator[](std::size_t i) { return i < kInlineVerbs ? first_[i] : more_[i - kInlineVerbs]; }
+  const Verb& operator[](std::size_t i) const {
+    return i < kInlineVerbs ? first_[i] : more_[i - kInlineVerbs];
+  }
+  void clear();
+
+  // For fabrics.
+  Counters* cost() const { return cost_; }
+  void complete() { error_.reset(); }
+  void complete(Error error) { error_ = std::make_unique<Error>(std::move(error)); }
+  // Completes the batch with an error before any of its verbs was executed.
+  void refuse(Error error);
+  Status status() const {
+    if (error_) return fail(*error_);
+    return {};
+  }
+  std::coroutine_handle<> waiter;  // resumed by Endpoint::poll() when the batch completes
+  Batch* next = nullptr;           // the fabric's queue
+
+ private:
+  friend class Endpoint;
+  static constexpr std::size_t kInlineVerbs = 4;
+  Verb& add(VerbKind kind, Address target);
+  void set_length(Verb& verb, std::size_t length);
+
+  Counters* cost_;
+  std::size_t size_ = 0;
+  // Made one by one in add(): clearing all of them would cost as much as a short READ.
+  union {
+    std::array<Verb, kInlineVerbs> first_;  // NOLINT(readability-identifier-naming): private, too
+  };
+  std::vector<Verb> more_;
+  std::unique_ptr<Error> error_;
+  bool too_long_ = false;  // a length did not fit Verb::length
+};
+
+inline Verb& Batch::add(VerbKind kind, Address target) {
+  const std::size_t place = size_++;
+  if (place < kInlineVerbs) {
+    return *std::construct_at(&first_[place], Verb{.kind = kind, .target = target});
+  }
+  return more_.emplace_back(Verb{.kind = kind, .target = target});
+}
+
+inline void Batch::set_length(Verb& verb, std::size_t length) {
+  if (length > std::numeric_limits<std::uint32_t>::max()) too_long_ = true;
+  verb.length = static_cast<std::uint32_t>(length);
+}
+
+inline std::size_t Batch::read(Address from, std::byte* into, std::size_t length) {
+  Verb& verb = add(VerbKind::kRead, from);
+  verb.local = into;
+  set_length(verb, length);
+  return size_ - 1;
+}
+
+inline std::size_t Batch::write(Address to, const std::byte* from, std::size_t length) {
+  Verb& verb = add(VerbKind::kWrite, to);
+  verb.local = const_cast<std::byte*>(from);
+  set_length(verb, length);
+  return size_ - 1;
+}
+
+inline std::size_t Batch::write_word(Address to, const std::uint64_t* word) {
+  return write(to, reinterpret_cast<const std::byte*>(word), sizeof(*word));
+}
+
+inline std::size_t Batch::compare_swap(Address target, std::uint64_t compare, std::uint64_t swap) {
+  Verb& verb = add(VerbKind::kCompareSwap, target);
+  verb.compare = compare;
+  verb.swap = swap;
+  return size_ - 1;
+}
+
+inline std::size_t Batch::masked_compare_swap(Address target, std::uint64_t compare,
+                                              std::uint64_t swap, std::uint64_t compare_mask,
+                                              std::uint64_t swap_mask, std::uint64_t guess) {
+  Verb& verb = add(VerbKind::kMaskedCompareSwap, target);
+  verb.compare = compare;
+  verb.swap = swap;
+  verb.compare_mask = compare_mask;
+  verb.swap_mask = swap_mask;
+  verb.guess = guess;
+  return size_ - 1;
+}
+
+inline std::size_t Batch::fetch_add(Address target, std::uint64_t add_this) {
+  Verb& verb = add(VerbKind::kFetchAdd, target);
+  verb.swap = add_this;
+  return size_ - 1;
+}
+
+inline void Batch::clear() {
+  size_ = 0;
+  more_.clear();
+  error_.reset();
+  too_long_ = false;
+}
+
+// Registered memory, given back to its endpoint when destroyed. 64-byte aligned. Contents are
+// whatever the last user left.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Endpoint* owner, std::byte* data, std::size_t size)
+      : owner_(owner), data_(data), size_(size) {}
+  Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+  Buffer& operator=(Buffer&& other) noexcept;
+  ~Buffer();
+
+  std::byte* data() const { return data_; }
+  std::size_t size() const { return size_; }
+  explicit operator bool() const { return data_ != nullptr; }
+
+ private:
+  Endpoint* owner_ = nullptr;
+  std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+// One worker's way to the memory nodes. Used by that worker's thread alone. Outlives its buffers
+// and batches; outlived by its fabric.
+class Endpoint : public task::Poller {
+ public:
+  Endpoint(const Caps& caps, task::Worker& worker);
+  ~Endpoint() override;
+
+  struct [[nodiscard]] Submission {
+    Endpoint& endpoint;
+    Batch& batch;
+    bool await_ready() const { return endpoint.start(batch); }
+    void await_suspend(std::coroutine_handle<> waiter) const { batch.waiter = waiter; }
+    Status await_resume() const { return batch.status(); }
+  };
+  // co_await endpoint.submit(batch): one round trip. An empty batch completes at once, uncounted.
+  Submission submit(Batch& batch) { return {*this, batch}; }
+
+  // Never null; kept in lists by size class and handed out again.
+  Buffer buffer(std::size_t size);
+
+  const Caps& caps() const { return caps_; }
+  task::Worker& worker() const { return worker_; }
+  const Counters& counters() const { return counters_; }
+  void count_retry(Counters* cost) {
+    ++counters_.retries;
+    if (cost != nullptr) ++cost->retries;
+  }
+  std::size_t buffer_bytes() const { return buffer_bytes_; }
+
+ protected:
+  // Begins the batch. True: it has completed already. False: poll() will complete it and schedule
+  // its waiter on the worker.
+  virtual bool post(Batch& batch) = 0;
+  // What is wrong with the batch's targets, if anything: no such node, out of bounds, an atomic on
+  // a word that is not aligned. `node_sizes` has the size of each node.
+  std::optional<Error> misplaced(const Batch& batch,
+                                 std::span<const std::uint64_t> node_sizes) const;
+  // Registered memory for buffers; fabrics that need registration override these.
+  virtual std::byte* allocate_registered(std::size_t bytes);
+  virtual void free_registered(std::byte* memory, std::size_t bytes);
+  // REQUIRES: called by destructors of derived classes that override free_registered.
+  void free_buffers();
+
+ private:
+  friend class Buffer;
+  struct Registered {
+    std::byte* memory;
+    std::size_t bytes;
+  };
+  bool start(Batch& batch);  // turns masked CAS into CAS where emulated, posts, counts
+  void prepare(Verb& verb) const;
+  void count(const Batch& batch);
+  std::uint64_t ring_doorbells(const Batch& batch);  // how many nodes the batch goes to
+  std::optional<Error> unregistered(const Batch& batch) const;
+  bool is_registered(const std::byte* memory, std::size_t length) const;
+  void give_back(std::byte* data, std::size_t size);
+
+  const Caps caps_;
+  task::Worker& worker_;
+  Counters counters_;
+  std::uint64_t batches_ = 0;
+  std::vector<std::uint64_t> last_batch_at_;  // by node: the last batch that rang its doorbell
+  std::size_t buffer_bytes_ = 0;
+  std::vector<Registered> registered_;  // by address
+  std::array<std::vector<std::byte*>, 48> free_buffers_;
+};
+
+// One compute node's attachment to the memory nodes. Thread-safe.
+class Fabric {
+ public:
+  virtual ~Fabric() = default;
+
+  virtual const Caps& caps() const = 0;
+  virtual ClientId client() const = 0;
+  // Ids of memory nodes are 0 … node_count() - 1.
+  virtual std::size_t node_count() const = 0;
+  virtual std::uint64_t node_size(NodeId node) const = 0;
+  virtual Result<std::unique_ptr<Endpoint>> open_endpoint(task::Worker& worker) = 0;
+  // kBusy where the client cannot be shut out yet (its process still maps the memory).
+  virtual Status fence(ClientId client) = 0;
+  // Another compute node's attachment to the same memory nodes, with a client id of its own.
+  virtual Result<std::unique_ptr<Fabric>> attach() = 0;
+};
+
+}  // namespace pando::fabric
