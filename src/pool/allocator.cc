@@ -1,0 +1,277 @@
+#include "pool/allocator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "pool/allocator_state.h"
+#include "pool/layout.h"
+#include "pool/pause.h"
+#include "pool/shared_stack.h"
+
+namespace pando::pool {
+namespace {
+
+using fabric::Address;
+using fabric::Batch;
+using fabric::Buffer;
+using fabric::NodeId;
+
+constexpr std::size_t kPatience = 50;      // rounds of waiting for epochs
+constexpr std::size_t kLargerClasses = 4;  // tried for an item when memory is short
+constexpr task::Duration kEpochWait = std::chrono::milliseconds(1);
+
+Address next_chunk_address(std::size_t node) {
+  return superblock_field(static_cast<NodeId>(node), offsetof(Superblock, next_chunk_word));
+}
+
+std::uint64_t load_word(const std::byte* from) {
+  std::uint64_t word = 0;
+  std::memcpy(&word, from, sizeof(word));
+  return word;
+}
+
+// Moves a memory node's chunk word. Nowhere: there is no room for that many chunks.
+Task<Result<Address>> take_chunks(Operation& op, NodeId node, std::uint64_t size,
+                                  std::uint64_t& chunk_word, std::size_t chunks) {
+  const std::uint64_t bytes = chunks * kChunkBytes;
+  while (bytes <= size && chunk_word <= size - bytes) {
+    Batch batch(op.cost());
+    batch.compare_swap(next_chunk_address(node), chunk_word, chunk_word + bytes);
+    if (Status taken = co_await op.submit(batch); !taken) co_return fail(taken.error());
+    if (batch[0].succeeded()) {
+      co_return Address(node, std::exchange(chunk_word, chunk_word + bytes));
+    }
+    chunk_word = batch[0].previous;
+    op.count_retry();
+  }
+  co_return Address();
+}
+
+}  // namespace
+
+// ---- Interface
+// -----------------------------------------------------------------------------------
+
+Allocator::Allocator(ComputeNode& node) : state_(std::make_unique<State>(node)) {}
+Allocator::~Allocator() = default;
+
+Task<Result<Block>> Allocator::allocate(Operation& op, BlockKind kind, std::size_t bytes) {
+  if (bytes == 0 || bytes > class_bytes(kSizeClasses - 1)) {
+    co_return fail(ErrorCode::kInvalidArgument,
+                   fmt::format("a block of {} bytes: between 1 and {} can be had", bytes,
+                               class_bytes(kSizeClasses - 1)));
+  }
+  const std::size_t least = kind == BlockKind::kNode ? kSmallestNodeClass : 0;
+  const std::size_t size_class = std::max(class_of(bytes), least);
+  if (auto block = state_->take(kind, size_class)) co_return *block;
+  co_return co_await state_->refill(op, kind, size_class, true);
+}
+
+std::uint64_t Allocator::allocated() const {
+  return state_->allocated.load(std::memory_order_relaxed);
+}
+std::uint64_t Allocator::freed() const { return state_->freed.load(std::memory_order_relaxed); }
+std::uint64_t Allocator::waiting() const { return state_->waiting(); }
+
+// ---- Taking
+// --------------------------------------------------------------------------------------
+
+std::optional<Block> Allocator::State::take(BlockKind kind, std::size_t size_class) {
+  const std::scoped_lock lock(mutex);
+  std::optional<Block> block = free.take_used(kind, size_class);
+  if (!block && retired.front() != nullptr) {
+    drain(nullptr, nullptr);
+    block = free.take_used(kind, size_class);
+  }
+  if (!block) block = free.take_fresh(kind, size_class);
+  if (!block) return std::nullopt;
+  ++block->incarnation;
+  allocated.fetch_add(1, std::memory_order_relaxed);
+  return block;
+}
+
+namespace {
+
+class RefillGuard {
+ public:
+  RefillGuard(std::mutex& mutex, FreeBlocks& free, BlockKind kind, std::size_t size_class)
+      : mutex_(mutex), free_(free), kind_(kind), size_class_(size_class) {}
+  RefillGuard(const RefillGuard&) = delete;
+  RefillGuard& operator=(const RefillGuard&) = delete;
+  ~RefillGuard() {
+    const std::scoped_lock lock(mutex_);
+    free_.end_refill(kind_, size_class_);
+  }
+
+ private:
+  std::mutex& mutex_;
+  FreeBlocks& free_;
+  BlockKind kind_;
+  std::size_t size_class_;
+};
+
+}  // namespace
+
+Task<Result<Block>> Allocator::State::refill(Operation& op, BlockKind kind, std::size_t size_class,
+                                             bool patient) {
+  const auto start = [&] {
+    const std::scoped_lock lock(mutex);
+    return free.start_refill(kind, size_class);
+  };
+  for (Pause pause(op); !start();) {
+    if (Status waited = co_await pause.wait("memory to be fetched"); !waited) {
+      co_return fail(waited.error());
+    }
+    if (auto block = take(kind, size_class)) co_return *block;
+  }
+  const RefillGuard guard(mutex, free, kind, size_class);
+
+  for (std::size_t round = 0;; ++round) {
+    // This operation's own pin holds the epoch at one more than it: once there, waiting is vain.
+    const bool last =
+        !patient || round == kPatience || op.expired() || node.epochs().current() > op.epoch();
+    auto block = co_await attempt(op, kind, size_class);
+    if (!block) co_return fail(block.error());
+    if (*block) co_return **block;
+    if (last) break;
+    const std::uint64_t before = node.epochs().current();
+    node.membership().want(op.epoch() + 1);
+    if (Status beat = co_await node.membership().beat(op); !beat) co_return fail(beat.error());
+    if (node.epochs().current() == before) co_await op.worker().sleep_for(kEpochWait);
+  }
+  node.kick();
+  co_return fail(ErrorCode::kOutOfMemory,
+                 fmt::format("{} memory nodes have no room for a block of {} bytes",
+                             node.fabric().node_count(), class_bytes(size_class)));
+}
+
+// The queue's safe blocks may be stuck behind one whose list is full, which is then given away.
+Task<std::optional<Block>> Allocator::State::take_behind(Operation& op, BlockKind kind,
+                                                         std::size_t size_class) {
+  for (;;) {
+    if (auto block = take(kind, size_class)) co_return block;
+    const std::vector<FreeRun> runs = surplus(0, 0);
+    if (runs.empty() || !co_await push(op, runs)) co_return std::nullopt;
+  }
+}
+
+// Everywhere once, without waiting. Nothing: there is no memory now. Errors of take_behind() and
+// beat() mean only that surplus was not given away or the epoch not moved: who needs either sees.
+Task<Result<std::optional<Block>>> Allocator::State::attempt(Operation& op, BlockKind kind,
+                                                             std::size_t size_class) {
+  // Before memory grows while retired blocks wait, the epoch is helped on: the housekeeper may be
+  // late. So memory stays bounded even without one.
+  bool help = retired_bytes() >= kChunkBytes;
+  for (;;) {
+    if (auto block = co_await take_behind(op, kind, size_class)) co_return block;
+    auto fetched = co_await fetch(op, kind, size_class, !help);
+    if (!fetched) co_return fail(fetched.error());
+    // Where others have taken all of what was fetched, there may be more.
+    if (*fetched) {
+      if (auto block = take(kind, size_class)) co_return block;
+    } else if (help) {
+      help = false;
+      static_cast<void>(co_await node.membership().beat(op));
+    } else {
+      break;
+    }
+  }
+  if (kind != BlockKind::kItem) co_return std::nullopt;
+  const std::size_t end = std::min(size_class + 1 + kLargerClasses, kSizeClasses);
+  for (std::size_t larger = size_class + 1; larger < end; ++larger) {
+    if (auto block = take(kind, larger)) co_return block;
+    auto fetched = co_await fetch(op, kind, larger, false);
+    if (!fetched) co_return fail(fetched.error());
+    if (!*fetched) continue;
+    if (auto block = take(kind, larger)) co_return block;
+  }
+  co_return std::nullopt;
+}
+
+// ---- From far memory
+// -----------------------------------------------------------------------------
+
+Task<Result<bool>> Allocator::State::fetch(Operation& op, BlockKind kind, std::size_t size_class,
+                                           bool new_runs) {
+  const std::size_t nodes = node.fabric().node_count();
+  Buffer buffer = op.buffer(nodes * 16);
+  Batch batch(op.cost());
+  for (std::size_t i = 0; i < nodes; ++i) {
+    const auto id = static_cast<NodeId>(i);
+    batch.read(stack_address(id, kind, size_class), buffer.data() + i * 8, 8);
+    batch.read(next_chunk_address(i), buffer.data() + (nodes + i) * 8, 8);
+  }
+  if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
+  std::vector<std::uint64_t> words(2 * nodes);
+  for (std::size_t i = 0; i < words.size(); ++i) words[i] = load_word(buffer.data() + i * 8);
+
+  std::size_t first = 0;
+  {
+    const std::scoped_lock lock(mutex);
+    first = next_node;
+  }
+  const std::span all(words);
+  auto shared = co_await fetch_shared(op, kind, size_class, first, all.first(nodes));
+  if (!shared || *shared || !new_runs) co_return shared;
+  co_return co_await fetch_run(op, kind, size_class, first, all.last(nodes));
+}
+
+Task<Result<bool>> Allocator::State::fetch_shared(Operation& op, BlockKind kind,
+                                                  std::size_t size_class, std::size_t first,
+                                                  std::span<const std::uint64_t> stack_words) {
+  for (std::size_t i = 0; i < stack_words.size(); ++i) {
+    const std::size_t id = (first + i) % stack_words.size();
+    if (stack_empty(stack_words[id])) continue;
+    auto runs =
+        co_await pop_magazine(op, static_cast<NodeId>(id), kind, size_class, stack_words[id]);
+    if (!runs) co_return fail(runs.error());
+    if (runs->empty()) continue;
+    accept(*runs);
+    co_return true;
+  }
+  co_return false;
+}
+
+Task<Result<bool>> Allocator::State::fetch_run(Operation& op, BlockKind kind,
+                                               std::size_t size_class, std::size_t first,
+                                               std::span<std::uint64_t> chunk_words) {
+  const std::size_t nodes = chunk_words.size();
+  // A full run on any node before a short one on the first.
+  for (const std::size_t chunks : {chunks_for_run(size_class), chunks_for_one(size_class)}) {
+    for (std::size_t i = 0; i < nodes; ++i) {
+      const std::size_t id = (first + i) % nodes;
+      const auto at = static_cast<NodeId>(id);
+      auto start =
+          co_await take_chunks(op, at, node.fabric().node_size(at), chunk_words[id], chunks);
+      if (!start) co_return fail(start.error());
+      if (!*start) continue;
+      const FreeRun run{.block = {.address = *start,
+                                  .incarnation = 0,
+                                  .kind = kind,
+                                  .size_class = static_cast<std::uint8_t>(size_class)},
+                        .count = static_cast<std::uint32_t>(blocks_in(chunks, size_class))};
+      accept({&run, 1});
+      const std::scoped_lock lock(mutex);
+      next_node = (id + 1) % nodes;
+      co_return true;
+    }
+  }
+  co_return false;
+}
+
+void Allocator::State::accept(std::span<const FreeRun> runs) {
+  const std::scoped_lock lock(mutex);
+  for (const FreeRun& run : runs) {
+    const bool fresh = run.block.incarnation == 0;
+    if (fresh && free.put_fresh(run)) continue;
+    Block block = run.block;
+    for (std::uint32_t i = 0; i < run.count; ++i) {
+      if (!free.put(block)) retired.push_safe(block);
+      block.address = block.address + block.bytes();
+    }
+  }
+}
+
+}  // namespace pando::pool

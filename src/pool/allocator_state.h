@@ -1,0 +1,94 @@
+// Inside the Allocator: what allocator.cc (taking blocks) and collector.cc (getting them back)
+// share.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "pool/allocator.h"
+#include "pool/compute_node.h"
+#include "pool/free_blocks.h"
+
+namespace pando::pool {
+
+// Runs of chunks. Most classes cut one chunk with little waste; the others take the shortest run
+// that wastes an eighth at most, or one block's worth where a memory node has no more.
+constexpr std::size_t chunks_for_one(std::size_t size_class) {
+  return (class_bytes(size_class) + kChunkBytes - 1) / kChunkBytes;
+}
+constexpr std::size_t blocks_in(std::size_t chunks, std::size_t size_class) {
+  return chunks * kChunkBytes / class_bytes(size_class);
+}
+constexpr std::size_t chunks_for_run(std::size_t size_class) {
+  for (std::size_t chunks = chunks_for_one(size_class); chunks <= 8; ++chunks) {
+    const std::size_t used = blocks_in(chunks, size_class) * class_bytes(size_class);
+    if ((chunks * kChunkBytes - used) * 8 <= chunks * kChunkBytes) return chunks;
+  }
+  return chunks_for_one(size_class);
+}
+
+struct Allocator::State {
+  // Blocks in the queue and their far bytes from which on the housekeeper is kicked.
+  static constexpr std::size_t kKickBlocks = 256;
+  static constexpr std::uint64_t kKickBytes = 1 << 20;
+  // Incarnations from here on are not reused: a node's version counts on from it and must not wrap.
+  static constexpr std::uint32_t kLastIncarnation = 0xf000'0000;
+
+  // Retired blocks that were written to far memory, to be read back when they are safe.
+  struct Stash {
+    Block block;
+    std::uint64_t stamp;  // of the youngest in it
+    std::uint32_t count;
+    std::uint32_t checksum;
+  };
+  static constexpr std::size_t kStashBlocks = 256;
+  static constexpr std::size_t kStashBytes = kStashBlocks * sizeof(Block);
+
+  explicit State(ComputeNode& compute_node);
+  ~State();
+
+  // ---- Taking (allocator.cc)
+  std::optional<Block> take(BlockKind kind, std::size_t size_class);
+  Task<Result<Block>> refill(Operation& op, BlockKind kind, std::size_t size_class, bool patient);
+  Task<std::optional<Block>> take_behind(Operation& op, BlockKind kind, std::size_t size_class);
+  Task<Result<std::optional<Block>>> attempt(Operation& op, BlockKind kind, std::size_t size_class);
+  Task<Result<bool>> fetch(Operation& op, BlockKind kind, std::size_t size_class, bool new_runs);
+  Task<Result<bool>> fetch_shared(Operation& op, BlockKind kind, std::size_t size_class,
+                                  std::size_t first, std::span<const std::uint64_t> stack_words);
+  Task<Result<bool>> fetch_run(Operation& op, BlockKind kind, std::size_t size_class,
+                               std::size_t first, std::span<std::uint64_t> chunk_words);
+  void accept(std::span<const FreeRun> runs);
+
+  // ---- Getting back (collector.cc)
+  bool safe(std::uint64_t stamp) const;
+  bool drain(BlockKind* full_kind, std::size_t* full_class);  // REQUIRES: mutex
+  std::vector<FreeRun> surplus(std::size_t keep_blocks, std::uint64_t keep_bytes);
+  Task<Status> spill(Operation& op, std::size_t keep_blocks, std::uint64_t keep_bytes);
+  Task<Status> push(Operation& op, std::span<const FreeRun> runs);
+  Task<Status> stash(Operation& op);
+  Task<Status> unstash(Operation& op);
+  void requeue(std::span<const FreeRun> runs);
+  std::uint64_t waiting();
+  std::uint64_t retired_bytes();
+
+  ComputeNode& node;
+  const std::size_t retired_limit;
+  const std::uint64_t keep_limit;
+  std::atomic<std::uint64_t> allocated{0};
+  std::atomic<std::uint64_t> freed{0};
+
+  std::mutex mutex;  // of all below; never held across an await
+  FreeBlocks free;
+  RetiredQueue retired;
+  std::deque<Stash> stashes;    // by stamp
+  std::size_t next_node = 0;    // where the next run is looked for first: load spreads
+  std::uint64_t last_seen = 0;  // allocated + freed, at the last collect()
+};
+
+}  // namespace pando::pool

@@ -1,0 +1,60 @@
+// Blocks: what the pool allocates. Size classes, kinds, incarnations.
+//
+// Invariants
+//  1. Memory is type-stable by kind and size class: a block of kNode memory is only ever reused as
+//     a node of the same size class. So a stale pointer to a node always leads to a node, whose
+//     first word is a lock word, and never into the middle of somebody's value.
+//  2. The first word of a kNode block is its lock word. It outlives the node: it is zero when the
+//     chunk is born and from then on changed by lock and unlock alone, never initialised. Whoever
+//     locks a dead or reused node by a stale pointer disturbs nobody: it finds out and unlocks.
+//  3. Incarnations only grow: allocate() hands out one that is larger than any the block has had;
+//     retire() and release() take the largest that its user has written (a node's version counts
+//     on from its incarnation). A reader tells lines of an earlier life by that.
+//  4. A fresh block's bytes are zero; a reused one's are whatever its last users left.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "fabric/verbs.h"
+
+namespace pando::pool {
+
+enum class BlockKind : std::uint8_t { kNode, kItem };
+inline constexpr std::size_t kBlockKinds = 2;
+
+// Classes: 64, 128, 192, 256, then four to each doubling: 320, 384, 448, 512, 640, …, 1.25 MiB.
+inline constexpr std::size_t kSizeClasses = 53;
+
+constexpr std::size_t class_bytes(std::size_t size_class) {
+  if (size_class < 4) return 64 * (size_class + 1);
+  const std::size_t doubling = (size_class - 4) / 4;
+  const std::size_t quarter = (size_class - 4) % 4 + 1;
+  return (std::size_t{256} << doubling) + quarter * (std::size_t{64} << doubling);
+}
+
+// The smallest class that holds `bytes`. REQUIRES: 0 < bytes <= class_bytes(kSizeClasses - 1).
+constexpr std::size_t class_of(std::size_t bytes) {
+  if (bytes <= 256) return (bytes + 63) / 64 - 1;
+  const auto doubling = static_cast<std::size_t>(std::bit_width(bytes - 1)) - 9;
+  const std::size_t base = std::size_t{256} << doubling;
+  const std::size_t step = std::size_t{64} << doubling;
+  return 4 + doubling * 4 + (bytes - base + step - 1) / step - 1;
+}
+
+static_assert(class_bytes(3) == 256 && class_bytes(4) == 320 && class_bytes(7) == 512);
+static_assert(class_of(1) == 0 && class_of(256) == 3 && class_of(257) == 4 && class_of(512) == 7);
+static_assert(class_of(513) == 8 && class_bytes(8) == 640 && class_of(1024) == 11);
+static_assert(class_bytes(kSizeClasses - 1) == (1 << 20) + (256 << 10));
+
+struct Block {
+  fabric::Address address;
+  std::uint32_t incarnation = 0;
+  BlockKind kind = BlockKind::kNode;
+  std::uint8_t size_class = 0;
+
+  std::size_t bytes() const { return class_bytes(size_class); }
+};
+
+}  // namespace pando::pool

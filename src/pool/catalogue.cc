@@ -1,0 +1,342 @@
+#include "pool/catalogue.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <bit>
+#include <cstring>
+#include <optional>
+
+#include "pool/catalogue_entry.h"
+#include "pool/catalogue_lock.h"
+#include "pool/compute_node.h"
+#include "pool/pause.h"
+
+namespace pando::pool {
+namespace {
+
+using fabric::Address;
+using fabric::Batch;
+using fabric::Buffer;
+
+constexpr std::size_t kEntriesPerRead = 32;
+
+Address state_address(std::size_t entry) {
+  return catalogue_address(entry) + offsetof(CatalogueEntry, state_word);
+}
+
+Task<Status> read_entries(Operation& op, const Buffer& buffer, std::size_t first) {
+  Batch batch(op.cost());
+  batch.read(catalogue_address(first), buffer.data(), buffer.size());
+  co_return co_await op.submit(batch);
+}
+
+CatalogueEntry entry_at(const Buffer& buffer, std::size_t i) {
+  CatalogueEntry entry;
+  std::memcpy(&entry, buffer.data() + i * sizeof(entry), sizeof(entry));
+  return entry;
+}
+
+Error corrupt(std::size_t entry) {
+  return Error(ErrorCode::kCorrupt, fmt::format("entry {} of the catalogue of indexes", entry));
+}
+
+// The work's own error comes before that of giving the lock back.
+template <class T>
+Result<T> after(Result<T> done, const Status& released) {
+  if (done && !released && released.error().code() == ErrorCode::kFenced) {
+    return fail(released.error());
+  }
+  return done;
+}
+
+}  // namespace
+
+// What find() saw.
+struct Catalogue::Found {
+  struct Unfinished {
+    std::size_t place;
+    std::uint64_t state_word;
+    OwnerId maker;
+  };
+  std::optional<std::size_t> free;   // an empty entry
+  std::optional<std::size_t> place;  // of the name
+  CatalogueEntry entry{};            // there
+  std::vector<Unfinished> unfinished;
+  std::optional<std::size_t> damaged;
+};
+
+// REQUIRES: the catalogue lock is held, as for all private methods here.
+Task<Result<Catalogue::Found>> Catalogue::find(Operation& op, std::string_view name) {
+  Found found;
+  Buffer buffer = op.buffer(kEntriesPerRead * sizeof(CatalogueEntry));
+  for (std::size_t i = 0; i < kMaxIndexes; ++i) {
+    if (i % kEntriesPerRead == 0) {
+      if (Status read = co_await read_entries(op, buffer, i); !read) co_return fail(read.error());
+    }
+    const CatalogueEntry entry = entry_at(buffer, i % kEntriesPerRead);
+    const EntryState state = entry_state(entry.state_word);
+    if (entry.state_word == 0) {
+      if (!found.free) found.free = i;
+    } else if (!intact(entry)) {
+      found.damaged = i;
+    } else {
+      if (state != EntryState::kLive) {
+        found.unfinished.push_back({i, entry.state_word, static_cast<OwnerId>(entry.maker_word)});
+      }
+      if (name_of(entry) == name) {
+        found.place = i;
+        found.entry = entry;
+      }
+    }
+  }
+  // The damaged one may be the one that is asked for.
+  if (!found.place && found.damaged) co_return fail(corrupt(*found.damaged));
+  co_return found;
+}
+
+// Empties entries whose maker died: that of the name, or all where no entry is free. True: some
+// were.
+Task<Result<bool>> Catalogue::clean_up(Operation& op, const Found& found) {
+  bool cleaned = false;
+  for (const auto& [place, state_word, maker] : found.unfinished) {
+    if (found.free && found.place != place) continue;
+    auto gone = co_await node_.membership().gone(op, maker);
+    if (!gone) co_return fail(gone.error());
+    if (!*gone) continue;
+    Batch batch(op.cost());
+    batch.compare_swap(state_address(place), state_word, 0);
+    if (Status swapped = co_await op.submit(batch); !swapped) co_return fail(swapped.error());
+    cleaned = true;
+  }
+  co_return cleaned;
+}
+
+// ---- Create
+// --------------------------------------------------------------------------------------
+
+Task<Result<IndexRecord>> Catalogue::begin_create(Operation& op, std::string_view name,
+                                                  std::uint32_t format_version,
+                                                  std::string_view options) {
+  if (Status valid = check_index_name(name); !valid) co_return fail(valid.error());
+  if (options.size() > kMaxIndexOptions) {
+    co_return fail(ErrorCode::kInvalidArgument,
+                   fmt::format("an index's options have up to {} bytes as text, not {}",
+                               kMaxIndexOptions, options.size()));
+  }
+  for (Pause pause(op);;) {
+    CatalogueLock lock(*this);
+    if (Status locked = co_await lock.acquire(op); !locked) co_return fail(locked.error());
+    auto found = co_await find(op, name);
+    Result<bool> again = false;
+    if (found) again = co_await clean_up(op, *found);
+    Result<IndexRecord> created = fail(ErrorCode::kExists);
+    if (!found) {
+      created = fail(found.error());
+    } else if (!again) {
+      created = fail(again.error());
+    } else if (*again) {
+      // Look again: the entry is free now.
+    } else if (found->place) {
+      *again = entry_state(found->entry.state_word) != EntryState::kLive;
+      created = fail(ErrorCode::kExists, fmt::format("index \"{}\"", name));
+    } else if (!found->free) {
+      created = fail(ErrorCode::kOutOfMemory,
+                     fmt::format("the catalogue holds {} indexes and has no room for \"{}\"",
+                                 kMaxIndexes, name));
+    } else {
+      created = co_await create_in(op, *found->free, name, format_version, options);
+    }
+    const Status released = co_await lock.release(op);
+    if (!found || !again || !*again) co_return after(std::move(created), released);
+    if (Status waited = co_await pause.wait("an index of the same name to be created or dropped");
+        !waited) {
+      co_return fail(waited.error());
+    }
+  }
+}
+
+Task<Result<IndexRecord>> Catalogue::create_in(Operation& op, std::size_t entry,
+                                               std::string_view name, std::uint32_t format_version,
+                                               std::string_view options) {
+  Batch count(op.cost());
+  count.fetch_add(tables_field(offsetof(PoolTables, next_index_id_word)), 1);
+  if (Status counted = co_await op.submit(count); !counted) co_return fail(counted.error());
+  const auto id = static_cast<std::uint32_t>(count[0].previous + 1);
+  const std::uint64_t seed = XXH3_64bits_withSeed(&id, sizeof(id), node_.pool_id());
+
+  CatalogueEntry bytes = make_entry(id, format_version, seed, name, options);
+  bytes.maker_word = node_.membership().self();
+  Buffer buffer = op.buffer(sizeof(bytes));
+  std::memcpy(buffer.data(), &bytes, sizeof(bytes));
+  constexpr std::size_t kAfterState = sizeof(bytes.state_word);
+  Batch batch(op.cost());
+  batch.write(catalogue_address(entry) + kAfterState, buffer.data() + kAfterState,
+              sizeof(bytes) - kAfterState);
+  // After the WRITE, so an entry with a state has its bytes.
+  batch.compare_swap(state_address(entry), 0, entry_word(id, EntryState::kCreating));
+  if (Status made = co_await op.submit(batch); !made) co_return fail(made.error());
+  if (!batch[1].succeeded()) co_return fail(corrupt(entry));
+  bytes.state_word = entry_word(id, EntryState::kCreating);
+  co_return record_of(bytes, entry);
+}
+
+Task<Status> Catalogue::change(Operation& op, const IndexRecord& record, std::uint64_t from,
+                               std::uint64_t to) {
+  Batch batch(op.cost());
+  batch.compare_swap(state_address(record.entry), from, to);
+  if (Status swapped = co_await op.submit(batch); !swapped) co_return swapped;
+  if (batch[0].succeeded()) co_return Status{};
+  co_return fail(ErrorCode::kNotFound,
+                 fmt::format("index \"{}\" is not in the state that this step needs", record.name));
+}
+
+Task<Status> Catalogue::publish(Operation& op, const IndexRecord& record) {
+  co_return co_await change(op, record, entry_word(record.index_id, EntryState::kCreating),
+                            entry_word(record.index_id, EntryState::kLive));
+}
+
+Task<Status> Catalogue::abandon(Operation& op, const IndexRecord& record) {
+  co_return co_await change(op, record, entry_word(record.index_id, EntryState::kCreating), 0);
+}
+
+// ---- Open and close
+// ------------------------------------------------------------------------------
+
+Task<Result<IndexRecord>> Catalogue::open(Operation& op, std::string_view name) {
+  if (Status valid = check_index_name(name); !valid) co_return fail(valid.error());
+  CatalogueLock lock(*this);
+  if (Status locked = co_await lock.acquire(op); !locked) co_return fail(locked.error());
+  auto found = co_await find(op, name);
+  Result<IndexRecord> opened = fail(ErrorCode::kNotFound, fmt::format("index \"{}\"", name));
+  if (!found) {
+    opened = fail(found.error());
+  } else if (found->place && entry_state(found->entry.state_word) == EntryState::kLive) {
+    opened = record_of(found->entry, *found->place);
+    if (Status marked = co_await mark_user(op, *found->place, true); !marked) {
+      opened = fail(marked.error());
+    } else {
+      opened_[*found->place].fetch_add(1);
+    }
+  }
+  const Status released = co_await lock.release(op);
+  co_return after(std::move(opened), released);
+}
+
+Task<Status> Catalogue::close(Operation& op, const IndexRecord& record) {
+  CatalogueLock lock(*this);
+  if (Status locked = co_await lock.acquire(op); !locked) co_return fail(locked.error());
+  Status closed;
+  if (opened_[record.entry].load() > 0 && opened_[record.entry].fetch_sub(1) == 1) {
+    closed = co_await mark_user(op, record.entry, false);
+  }
+  const Status released = co_await lock.release(op);
+  co_return after(std::move(closed), released);
+}
+
+// By compare-and-swap, as newcomers clear their bits without the lock.
+Task<Status> Catalogue::mark_user(Operation& op, std::size_t entry, bool uses) {
+  const std::size_t slot = owner_slot(node_.membership().self());
+  const std::uint64_t bit = std::uint64_t{1} << (slot % 64);
+  const Address target =
+      catalogue_address(entry) + offsetof(CatalogueEntry, users_words) + slot / 64 * 8;
+  for (std::uint64_t guess = 0;;) {
+    const std::uint64_t wanted = uses ? guess | bit : guess & ~bit;
+    Batch batch(op.cost());
+    batch.compare_swap(target, guess, wanted);
+    if (Status swapped = co_await op.submit(batch); !swapped) co_return swapped;
+    if (batch[0].succeeded()) co_return Status{};
+    guess = batch[0].previous;
+  }
+}
+
+// ---- Drop
+// ----------------------------------------------------------------------------------------
+
+Task<Result<std::uint32_t>> Catalogue::users(Operation& op, const CatalogueEntry& entry) {
+  std::uint32_t count = 0;
+  Buffer buffer = op.buffer(sizeof(MemberSlot));
+  for (std::size_t slot = 0; slot < kMaxComputeNodes; ++slot) {
+    if ((entry.users_words[slot / 64] >> (slot % 64) & 1) == 0) continue;
+    Batch batch(op.cost());
+    batch.read(member_address(slot), buffer.data(), sizeof(MemberSlot));
+    if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
+    MemberSlot seen;
+    std::memcpy(&seen, buffer.data(), sizeof(seen));
+    const Slot member = Slot::from_word(seen.owner_word);
+    auto gone = co_await node_.membership().gone(op, make_owner(slot, member.generation));
+    if (!gone) co_return fail(gone.error());
+    if (!*gone) ++count;
+  }
+  co_return count;
+}
+
+Task<Result<IndexRecord>> Catalogue::begin_drop(Operation& op, std::string_view name) {
+  if (Status valid = check_index_name(name); !valid) co_return fail(valid.error());
+  CatalogueLock lock(*this);
+  if (Status locked = co_await lock.acquire(op); !locked) co_return fail(locked.error());
+  Result<IndexRecord> begun = fail(ErrorCode::kNotFound, fmt::format("index \"{}\"", name));
+  auto found = co_await find(op, name);
+  if (!found) {
+    begun = fail(found.error());
+  } else if (found->place && entry_state(found->entry.state_word) == EntryState::kLive) {
+    auto used = co_await users(op, found->entry);
+    if (!used) {
+      begun = fail(used.error());
+    } else if (*used > 0) {
+      begun = fail(ErrorCode::kBusy,
+                   fmt::format("index \"{}\" is open on {} compute nodes", name, *used));
+    } else {
+      begun = co_await drop_in(op, *found);
+    }
+  } else if (auto cleaned = co_await clean_up(op, *found); !cleaned) {
+    begun = fail(cleaned.error());
+  }
+  const Status released = co_await lock.release(op);
+  co_return after(std::move(begun), released);
+}
+
+Task<Result<IndexRecord>> Catalogue::drop_in(Operation& op, const Found& found) {
+  const IndexRecord record = record_of(found.entry, *found.place);
+  const std::uint64_t maker = node_.membership().self();
+  Batch batch(op.cost());
+  batch.write_word(catalogue_address(record.entry) + offsetof(CatalogueEntry, maker_word), &maker);
+  batch.compare_swap(state_address(record.entry), found.entry.state_word,
+                     entry_word(record.index_id, EntryState::kDropping));
+  if (Status marked = co_await op.submit(batch); !marked) co_return fail(marked.error());
+  if (!batch[1].succeeded()) co_return fail(corrupt(record.entry));
+  co_return record;
+}
+
+Task<Status> Catalogue::finish_drop(Operation& op, const IndexRecord& record) {
+  co_return co_await change(op, record, entry_word(record.index_id, EntryState::kDropping), 0);
+}
+
+// ---- List
+// ----------------------------------------------------------------------------------------
+
+Task<Result<std::vector<IndexRecord>>> Catalogue::list(Operation& op) {
+  CatalogueLock lock(*this);
+  if (Status locked = co_await lock.acquire(op); !locked) co_return fail(locked.error());
+  Result<std::vector<IndexRecord>> records;
+  Buffer buffer = op.buffer(kEntriesPerRead * sizeof(CatalogueEntry));
+  for (std::size_t i = 0; i < kMaxIndexes && records; ++i) {
+    if (i % kEntriesPerRead == 0) {
+      if (Status read = co_await read_entries(op, buffer, i); !read) {
+        records = fail(read.error());
+        break;
+      }
+    }
+    const CatalogueEntry entry = entry_at(buffer, i % kEntriesPerRead);
+    if (entry.state_word == 0) continue;
+    if (!intact(entry)) {
+      records = fail(corrupt(i));
+    } else if (entry_state(entry.state_word) == EntryState::kLive) {
+      records->push_back(record_of(entry, i));
+    }
+  }
+  const Status released = co_await lock.release(op);
+  co_return after(std::move(records), released);
+}
+
+}  // namespace pando::pool

@@ -1,0 +1,89 @@
+// Catalogue: the pool's indexes by name, in far memory.
+//
+// States of an entry: empty → creating → live → dropping → empty. An entry that is being created or
+// dropped names who does it. If that compute node dies, the next create or drop of the name empties
+// the entry (and creates of other names do, when the catalogue is full); the blocks that the dead
+// one had in hand are lost to the pool, since half of them may be free and in use elsewhere
+// already.
+//
+// Every method looks at and changes entries under the catalogue lock, a remote lock with an owner,
+// taken over when the owner is gone. It is not held between the two steps of create() and drop().
+//
+// create() is in two steps so that an index can build its first nodes between them.
+//
+// Names are 1 to kMaxIndexName bytes of UTF-8 without control characters (U+0000 to U+001F,
+// U+007F). Thread-safe.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "pool/layout.h"
+#include "pool/membership.h"
+#include "pool/operation.h"
+#include <pando/options.h>
+#include <pando/result.h>
+#include <pando/task.h>
+
+namespace pando::pool {
+
+// An index as the catalogue knows it.
+struct IndexRecord {
+  std::size_t entry = 0;       // which CatalogueEntry
+  std::uint32_t index_id = 0;  // unique in the pool for ever; not 0
+  std::uint32_t format_version = 0;
+  std::uint64_t seed = 0;
+  std::string name;
+  std::string options;  // text of the format options
+
+  fabric::Address root_word() const;                // the index's root word
+  fabric::Address index_word(std::size_t i) const;  // one of its 16 further words
+};
+
+class Catalogue {
+ public:
+  explicit Catalogue(ComputeNode& node) : node_(node) {}
+
+  // kExists, kInvalidArgument (name), kOutOfMemory (catalogue full). The entry is invisible to
+  // open() until publish(); its root word and index words are zero. Waits while somebody else is
+  // creating or dropping an index of this name.
+  Task<Result<IndexRecord>> begin_create(Operation& op, std::string_view name,
+                                         std::uint32_t format_version, std::string_view options);
+  Task<Status> publish(Operation& op, const IndexRecord& record);
+  Task<Status> abandon(Operation& op, const IndexRecord& record);
+
+  // kNotFound. Marks this compute node as a user until close() has been called as often.
+  Task<Result<IndexRecord>> open(Operation& op, std::string_view name);
+  Task<Status> close(Operation& op, const IndexRecord& record);
+
+  // kNotFound; kBusy naming how many compute nodes use it (dead ones do not count). After
+  // begin_drop nobody can open it; free its blocks, then finish_drop.
+  Task<Result<IndexRecord>> begin_drop(Operation& op, std::string_view name);
+  Task<Status> finish_drop(Operation& op, const IndexRecord& record);
+
+  // Those that are live.
+  Task<Result<std::vector<IndexRecord>>> list(Operation& op);
+
+ private:
+  friend class CatalogueLock;
+  struct Found;
+  Task<Result<Found>> find(Operation& op, std::string_view name);
+  Task<Result<bool>> clean_up(Operation& op, const Found& found);
+  Task<Result<IndexRecord>> create_in(Operation& op, std::size_t entry, std::string_view name,
+                                      std::uint32_t format_version, std::string_view options);
+  Task<Result<IndexRecord>> drop_in(Operation& op, const Found& found);
+  Task<Result<std::uint32_t>> users(Operation& op, const CatalogueEntry& entry);
+  Task<Status> mark_user(Operation& op, std::size_t entry, bool uses);
+  Task<Status> change(Operation& op, const IndexRecord& record, std::uint64_t from,
+                      std::uint64_t to);
+
+  ComputeNode& node_;
+  std::atomic<bool> locked_{false};  // by a coroutine of this compute node
+  std::array<std::atomic<std::uint32_t>, kMaxIndexes> opened_{};  // changed under the lock
+};
+
+}  // namespace pando::pool

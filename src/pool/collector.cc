@@ -1,0 +1,280 @@
+// The Allocator's other half: blocks come back.
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "pool/allocator_state.h"
+#include "pool/pause.h"
+#include "pool/shared_stack.h"
+
+namespace pando::pool {
+namespace {
+
+using fabric::Batch;
+using fabric::Buffer;
+
+// Retired blocks kept here at most, 16 bytes each: a sixteenth of a small budget, and enough for
+// tens of milliseconds of updates in a usual one.
+std::size_t retired_limit_of(const Budget& budget) {
+  return std::clamp<std::size_t>(budget.limit() / 64 / sizeof(Block), 512, 65'536);
+}
+
+// Safe blocks kept for this compute node's own use while it allocates, by far memory: a small part
+// of the pool, since others cannot have it.
+std::uint64_t keep_limit_of(const fabric::Fabric& fabric) {
+  std::uint64_t pool_bytes = 0;
+  for (std::size_t i = 0; i < fabric.node_count(); ++i) {
+    pool_bytes += fabric.node_size(static_cast<fabric::NodeId>(i));
+  }
+  return std::clamp<std::uint64_t>(pool_bytes / 64, kChunkBytes, 16 << 20);
+}
+
+constexpr std::size_t kReclaimRounds = 200;
+constexpr task::Duration kReclaimWait = std::chrono::milliseconds(1);
+
+}  // namespace
+
+Allocator::State::State(ComputeNode& compute_node)
+    : node(compute_node),
+      retired_limit(retired_limit_of(node.budget())),
+      keep_limit(keep_limit_of(node.fabric())),
+      free(node.budget()),
+      retired(node.budget()) {}
+
+Allocator::State::~State() {
+  node.budget().give_back(Part::kFreeLists, stashes.size() * sizeof(Stash));
+}
+
+// ---- Retiring
+// ------------------------------------------------------------------------------------
+
+void Allocator::retire(const Block& block) {
+  state_->freed.fetch_add(1, std::memory_order_relaxed);
+  if (block.incarnation >= State::kLastIncarnation) return;
+  bool kick = false;
+  {
+    const std::scoped_lock lock(state_->mutex);
+    // The stamp is read under the lock, so that stamps only grow along the queue.
+    state_->retired.push(block, state_->node.epochs().current());
+    kick = state_->retired.size() >= State::kKickBlocks ||
+           state_->retired.bytes() >= State::kKickBytes;
+  }
+  if (kick) state_->node.kick();
+}
+
+void Allocator::release(const Block& block) {
+  state_->freed.fetch_add(1, std::memory_order_relaxed);
+  if (block.incarnation >= State::kLastIncarnation) return;
+  const std::scoped_lock lock(state_->mutex);
+  if (!state_->free.put(block)) state_->retired.push_safe(block);
+}
+
+std::uint64_t Allocator::State::waiting() {
+  const std::scoped_lock lock(mutex);
+  std::uint64_t count = retired.size();
+  for (const Stash& stash : stashes) count += stash.count;
+  return count;
+}
+
+std::uint64_t Allocator::State::retired_bytes() {
+  const std::scoped_lock lock(mutex);
+  return retired.bytes();
+}
+
+bool Allocator::State::safe(std::uint64_t stamp) const {
+  return stamp == 0 || node.epochs().safe(stamp);
+}
+
+// ---- Safe blocks: to the lists, and what is too much to far memory
+// -------------------------------
+
+// Moves safe blocks to their lists. True: it stopped at a block whose list is full.
+bool Allocator::State::drain(BlockKind* full_kind, std::size_t* full_class) {
+  while (const Block* block = retired.front()) {
+    if (!safe(retired.front_stamp())) return false;
+    if (!free.put(*block)) {
+      if (full_kind != nullptr) *full_kind = block->kind;
+      if (full_class != nullptr) *full_class = block->size_class;
+      return true;
+    }
+    retired.pop_front();
+  }
+  return false;
+}
+
+// A magazine's worth that this compute node does not need. Empty: nothing safe is left over.
+std::vector<FreeRun> Allocator::State::surplus(std::size_t keep_blocks, std::uint64_t keep_bytes) {
+  const std::scoped_lock lock(mutex);
+  BlockKind kind{};
+  std::size_t size_class = 0;
+  if (!drain(&kind, &size_class)) return {};
+  const std::uint64_t current = node.epochs().current();
+  const std::uint64_t safe_stamp = current < Epochs::kGrace ? 0 : current - Epochs::kGrace;
+  if (!retired.exceeds(safe_stamp, keep_blocks, keep_bytes)) return {};
+  return free.take_surplus(kind, size_class, magazine_limit(kind, size_class));
+}
+
+Task<Status> Allocator::State::spill(Operation& op, std::size_t keep_blocks,
+                                     std::uint64_t keep_bytes) {
+  for (;;) {
+    const std::vector<FreeRun> runs = surplus(keep_blocks, keep_bytes);
+    if (runs.empty()) co_return Status{};
+    if (Status pushed = co_await push(op, runs); !pushed) co_return pushed;
+  }
+}
+
+Task<Status> Allocator::State::push(Operation& op, std::span<const FreeRun> runs) {
+  Status pushed = co_await push_magazine(op, runs);
+  if (!pushed && pushed.error().code() != ErrorCode::kIndeterminate) requeue(runs);
+  co_return pushed;
+}
+
+void Allocator::State::requeue(std::span<const FreeRun> runs) {
+  const std::scoped_lock lock(mutex);
+  for (const FreeRun& run : runs) {
+    if (run.count > 1 && free.put_fresh(run)) continue;
+    Block block = run.block;
+    for (std::uint32_t i = 0; i < run.count; ++i) {
+      retired.push_safe(block);
+      block.address = block.address + block.bytes();
+    }
+  }
+}
+
+Task<Status> Allocator::collect(Operation& op) {
+  std::uint64_t seen = allocated() + freed();
+  {
+    const std::scoped_lock lock(state_->mutex);
+    std::swap(seen, state_->last_seen);
+    seen = state_->last_seen - seen;
+  }
+  const bool idle = seen == 0;
+  const std::size_t keep_blocks = idle ? 0 : state_->retired_limit / 2;
+  const std::uint64_t keep_bytes = idle ? 0 : state_->keep_limit;
+  if (Status read = co_await state_->unstash(op); !read) co_return read;
+  Status spilled = co_await state_->spill(op, keep_blocks, keep_bytes);
+  if (!spilled) co_return spilled;
+  co_return co_await state_->stash(op);
+}
+
+Task<Status> Allocator::give_back_all(Operation& op) {
+  if (Status spilled = co_await state_->spill(op, 0, 0); !spilled) co_return spilled;
+  for (std::size_t i = 0; i < kBlockKinds * kSizeClasses; ++i) {
+    const auto kind = static_cast<BlockKind>(i / kSizeClasses);
+    const std::size_t size_class = i % kSizeClasses;
+    if (kind == BlockKind::kNode && size_class < kSmallestNodeClass) continue;
+    const std::size_t limit = magazine_limit(kind, size_class);
+    for (;;) {
+      std::vector<FreeRun> runs;
+      {
+        const std::scoped_lock lock(state_->mutex);
+        runs = state_->free.take_all(kind, size_class, limit);
+      }
+      if (runs.empty()) break;
+      if (Status pushed = co_await state_->push(op, runs); !pushed) co_return pushed;
+    }
+  }
+  co_return Status{};
+}
+
+// ---- Unsafe blocks: too many to keep here
+// --------------------------------------------------------
+
+Task<Status> Allocator::State::stash(Operation& op) {
+  for (;;) {
+    {
+      const std::scoped_lock lock(mutex);
+      if (retired.size() <= retired_limit + kStashBlocks) co_return Status{};
+    }
+    // From the class's own memory, without waiting for epochs: they are what does not move.
+    const std::size_t size_class = class_of(kStashBytes);
+    std::optional<Block> block = take(BlockKind::kItem, size_class);
+    if (!block) {
+      auto refilled = co_await refill(op, BlockKind::kItem, size_class, false);
+      // No room: then they stay here, counted. An error elsewhere will be seen by who needs to.
+      if (!refilled) co_return Status{};
+      block = *refilled;
+    }
+    Buffer buffer = op.buffer(kStashBytes);
+    Stash record{.block = *block, .stamp = 0, .count = 0, .checksum = 0};
+    {
+      const std::scoped_lock lock(mutex);
+      for (; record.count < kStashBlocks && retired.front() != nullptr; ++record.count) {
+        std::memcpy(buffer.data() + record.count * sizeof(Block), retired.front(), sizeof(Block));
+        record.stamp = std::max(record.stamp, retired.front_stamp());
+        retired.pop_front();
+      }
+    }
+    const std::size_t bytes = record.count * sizeof(Block);
+    record.checksum = static_cast<std::uint32_t>(XXH3_64bits(buffer.data(), bytes));
+    Batch batch(op.cost());
+    batch.write(block->address, buffer.data(), bytes);
+    // Where this fails they are lost, which an unreachable memory node's blocks are as well.
+    if (Status written = co_await op.submit(batch); !written) co_return written;
+    const std::scoped_lock lock(mutex);
+    stashes.push_back(record);
+    node.budget().take(Part::kFreeLists, sizeof(Stash));
+  }
+}
+
+Task<Status> Allocator::State::unstash(Operation& op) {
+  for (;;) {
+    Stash record{};
+    {
+      const std::scoped_lock lock(mutex);
+      if (stashes.empty() || !safe(stashes.front().stamp)) co_return Status{};
+      record = stashes.front();
+      stashes.pop_front();
+      node.budget().give_back(Part::kFreeLists, sizeof(Stash));
+    }
+    const std::size_t bytes = record.count * sizeof(Block);
+    Buffer buffer = op.buffer(bytes);
+    Batch batch(op.cost());
+    batch.read(record.block.address, buffer.data(), bytes);
+    if (Status read = co_await op.submit(batch); !read) {
+      const std::scoped_lock lock(mutex);
+      stashes.push_front(record);
+      node.budget().take(Part::kFreeLists, sizeof(Stash));
+      co_return read;
+    }
+    if (static_cast<std::uint32_t>(XXH3_64bits(buffer.data(), bytes)) != record.checksum) {
+      co_return fail(ErrorCode::kCorrupt,
+                     fmt::format("memory node {}, offset {:#x}: not the retired blocks that were "
+                                 "written there",
+                                 record.block.address.node(), record.block.address.offset()));
+    }
+    std::vector<FreeRun> runs(record.count);
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      std::memcpy(&runs[i].block, buffer.data() + i * sizeof(Block), sizeof(Block));
+    }
+    runs.push_back({.block = record.block});
+    freed.fetch_add(1, std::memory_order_relaxed);
+    requeue(runs);
+    // So that the queue does not grow by more than one stash.
+    if (Status spilled = co_await spill(op, 0, 0); !spilled) co_return spilled;
+  }
+}
+
+// ---- After kOutOfMemory
+// --------------------------------------------------------------------------
+
+Task<bool> Allocator::reclaimed(Session& session) {
+  if (state_->waiting() == 0) co_return false;
+  const std::uint64_t target = state_->node.epochs().current() + Epochs::kGrace;
+  state_->node.membership().want(target);
+  for (std::size_t round = 0; round < kReclaimRounds; ++round) {
+    const std::uint64_t before = state_->node.epochs().current();
+    if (before >= target) co_return true;
+    {
+      Operation op(session);  // anew each time: it must not hold the epoch
+      if (!co_await state_->node.membership().beat(op)) co_return false;
+    }
+    if (state_->node.epochs().current() == before)
+      co_await session.worker().sleep_for(kReclaimWait);
+  }
+  co_return false;
+}
+
+}  // namespace pando::pool

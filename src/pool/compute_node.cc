@@ -1,0 +1,192 @@
+#include "pool/compute_node.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+
+#include "pool/format.h"
+#include "pool/layout.h"
+
+namespace pando::pool {
+namespace {
+
+using fabric::Batch;
+using fabric::Buffer;
+using fabric::NodeId;
+
+// How long close() waits for retired blocks to become safe, so that they are not lost.
+constexpr std::size_t kCloseRounds = 100;
+
+}  // namespace
+
+ComputeNode::ComputeNode(std::unique_ptr<fabric::Fabric> fabric, const PoolOptions& options)
+    : fabric_(std::move(fabric)),
+      options_(options),
+      budget_(options.compute_budget),
+      limbo_(epochs_),
+      membership_(*this),
+      allocator_(*this),
+      catalogue_(*this) {
+  budget_.take(Part::kMembership, sizeof(ComputeNode));
+}
+
+ComputeNode::~ComputeNode() { assert(sessions_.empty()); }
+
+// ---- Opening and closing
+// -------------------------------------------------------------------------
+
+Task<Status> ComputeNode::open(Session& session) {
+  {
+    Operation op(session);
+    auto pool_id = co_await format_or_check(op);
+    if (!pool_id) co_return fail(pool_id.error());
+    pool_id_ = *pool_id;
+    if (Status joined = co_await membership_.join(op); !joined) co_return joined;
+  }
+  last_success_ = session.worker().now();
+  co_return Status{};
+}
+
+Task<Status> ComputeNode::close(Session& session) {
+  // An operation each time, so that it does not itself hold the epoch.
+  for (std::size_t round = 0; round < kCloseRounds && allocator_.waiting() > 0; ++round) {
+    const std::uint64_t before = epochs_.current();
+    if (Status done = co_await upkeep(session); !done) co_return done;
+    if (epochs_.current() == before) co_await session.worker().sleep_for(kHurriedBeat);
+  }
+  limbo_.collect();
+  Operation op(session);
+  if (Status given = co_await allocator_.give_back_all(op); !given) co_return given;
+  co_return co_await membership_.leave(op);
+}
+
+// ---- Sessions
+// ------------------------------------------------------------------------------------
+
+Result<std::unique_ptr<Session>> ComputeNode::make_session(task::Worker& worker) {
+  auto endpoint = fabric_->open_endpoint(worker);
+  if (!endpoint) return fail(endpoint.error());
+  return std::make_unique<Session>(*this, worker, std::move(*endpoint));
+}
+
+void ComputeNode::add_session(Session* session) {
+  const std::scoped_lock lock(mutex_);
+  sessions_.push_back(session);
+}
+
+void ComputeNode::remove_session(Session* session) {
+  const std::scoped_lock lock(mutex_);
+  (session->housekeeping() ? closed_housekeeping_ : closed_operations_) += session->counters();
+  std::erase(sessions_, session);
+}
+
+// ---- Housekeeping
+// --------------------------------------------------------------------------------
+
+Task<Status> ComputeNode::upkeep(Session& session) {
+  Operation op(session);
+  if (Status beat = co_await membership_.beat(op); !beat) co_return beat;
+  co_return co_await allocator_.collect(op);
+}
+
+Task<void> ComputeNode::housekeeping(Session& session) {
+  session.mark_housekeeping();
+  task::Worker& worker = session.worker();
+  // A second coroutine sleeps, so that this one waits for two things at once.
+  const Task<void> ticker = tick(worker);
+  worker.start(ticker.handle());
+  while (!stopping_.load()) {
+    if (kicked_.exchange(false)) membership_.want(epochs_.current() + Epochs::kGrace);
+    const std::uint64_t before = epochs_.current();
+    const Status done = co_await upkeep(session);
+    limbo_.collect();
+    note(done, worker.now());
+    if (!done && done.error().code() == ErrorCode::kFenced) stopping_.store(true);  // for good
+    if (stopping_.load()) break;
+    if (epochs_.current() >= membership_.wanted() || !done) {
+      co_await wakeup_.wait(worker);
+    } else if (epochs_.current() == before) {
+      co_await worker.sleep_for(kHurriedBeat);  // peers have yet to announce
+    }
+  }
+  while (!ticker.done()) co_await worker.sleep_for(kHurriedBeat);
+}
+
+Task<void> ComputeNode::tick(task::Worker& worker) {
+  while (!stopping_.load()) {
+    co_await worker.sleep_for(kBeat);
+    wakeup_.set();
+  }
+}
+
+void ComputeNode::stop() {
+  stopping_.store(true);
+  wakeup_.set();
+}
+
+void ComputeNode::kick() {
+  if (kicked_.load(std::memory_order_relaxed) || kicked_.exchange(true)) return;
+  wakeup_.set();
+}
+
+// A memory node that does not answer now may do so later: an error is held against the pool only
+// once nothing has worked for a lease. Being fenced is for good.
+void ComputeNode::note(const Status& done, task::TimePoint now) {
+  const std::scoped_lock lock(mutex_);
+  if (!health_ && health_.error().code() == ErrorCode::kFenced) return;
+  if (done) {
+    last_success_ = now;
+    health_ = {};
+  } else if (done.error().code() == ErrorCode::kFenced ||
+             now - last_success_ >= task::Duration(options_.lease)) {
+    health_ = done;
+  }
+}
+
+Status ComputeNode::health() const {
+  const std::scoped_lock lock(mutex_);
+  return health_;
+}
+
+// ---- Statistics
+// ----------------------------------------------------------------------------------
+
+Task<Result<PoolStats>> ComputeNode::stats(Operation& op) {
+  PoolStats stats;
+  const std::size_t nodes = fabric_->node_count();
+  Buffer buffer = op.buffer(nodes * 8);
+  Batch batch(op.cost());
+  for (std::size_t i = 0; i < nodes; ++i) {
+    batch.read(superblock_field(static_cast<NodeId>(i), offsetof(Superblock, next_chunk_word)),
+               buffer.data() + i * 8, 8);
+  }
+  if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
+  for (std::size_t i = 0; i < nodes; ++i) {
+    const auto id = static_cast<NodeId>(i);
+    std::uint64_t reserved = 0;
+    std::memcpy(&reserved, buffer.data() + i * 8, sizeof(reserved));
+    stats.memory_nodes.push_back({id, fabric_->node_size(id), reserved});
+  }
+
+  stats.compute.budget = budget_.limit();
+  for (std::size_t i = 0; i < kParts; ++i) {
+    const auto part = static_cast<Part>(i);
+    const std::uint64_t bytes = budget_.used(part);
+    stats.compute.parts.emplace_back(to_string(part), bytes);
+    stats.compute.bytes += bytes;
+  }
+  stats.epoch = epochs_.current();
+  stats.blocks_allocated = allocator_.allocated();
+  stats.blocks_freed = allocator_.freed();
+
+  const std::scoped_lock lock(mutex_);
+  stats.operations = closed_operations_;
+  stats.housekeeping = closed_housekeeping_;
+  for (const Session* session : sessions_) {
+    (session->housekeeping() ? stats.housekeeping : stats.operations) += session->counters();
+    stats.compute.transfer_buffers += session->buffer_bytes();
+  }
+  co_return stats;
+}
+
+}  // namespace pando::pool

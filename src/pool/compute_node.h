@@ -1,0 +1,102 @@
+// ComputeNode: one compute node's side of the pool; owns everything it keeps.
+//
+// Order of life: open() formats or checks the memory nodes and joins; sessions are made for
+// workers; housekeeping runs on one of them from then on (a thread of its own in a process, a
+// coroutine in a simulation); close() leaves and gives free memory back. Destroyed without close(),
+// it is what a crash leaves behind: its slot stays until a peer buries it.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "fabric/verbs.h"
+#include "pool/allocator.h"
+#include "pool/budget.h"
+#include "pool/catalogue.h"
+#include "pool/epochs.h"
+#include "pool/event.h"
+#include "pool/membership.h"
+#include "pool/operation.h"
+#include <pando/options.h>
+#include <pando/result.h>
+#include <pando/stats.h>
+#include <pando/task.h>
+
+namespace pando::pool {
+
+class ComputeNode {
+ public:
+  static constexpr task::Duration kBeat = std::chrono::milliseconds(10);
+  // Between beats that are hurried but must wait for peers to announce.
+  static constexpr task::Duration kHurriedBeat = std::chrono::milliseconds(1);
+
+  ComputeNode(std::unique_ptr<fabric::Fabric> fabric, const PoolOptions& options);
+  ~ComputeNode();  // REQUIRES: all sessions are gone
+  ComputeNode(const ComputeNode&) = delete;
+  ComputeNode& operator=(const ComputeNode&) = delete;
+
+  // Formats fresh memory nodes, or checks that these belong together and have a format we know
+  // (kIncompatible, naming node and format); then joins. kInvalidArgument: a node is too small.
+  Task<Status> open(Session& session);
+  // REQUIRES: housekeeping has ended, and no operation is under way.
+  Task<Status> close(Session& session);
+
+  Result<std::unique_ptr<Session>> make_session(task::Worker& worker);
+
+  // The background loop: beats and collects every kBeat, sooner when kicked, until stop().
+  Task<void> housekeeping(Session& session);
+  void stop();
+  // Memory is waiting for epochs: beat at once. Any thread; cheap when it has been kicked already.
+  void kick();
+  // Why housekeeping gave up (fenced), or has not got through for a lease (memory nodes gone);
+  // operations should answer this.
+  Status health() const;
+
+  fabric::Fabric& fabric() { return *fabric_; }
+  const PoolOptions& options() const { return options_; }
+  Budget& budget() { return budget_; }
+  Epochs& epochs() { return epochs_; }
+  Limbo& limbo() { return limbo_; }
+  Membership& membership() { return membership_; }
+  Allocator& allocator() { return allocator_; }
+  Catalogue& catalogue() { return catalogue_; }
+  // Of the pool, random. REQUIRES: open() succeeded.
+  std::uint64_t pool_id() const { return pool_id_; }
+
+  Task<Result<PoolStats>> stats(Operation& op);
+
+ private:
+  friend class Session;
+  void add_session(Session* session);
+  void remove_session(Session* session);
+
+  Task<Status> upkeep(Session& session);
+  Task<void> tick(task::Worker& worker);
+  void note(const Status& done, task::TimePoint now);
+
+  std::unique_ptr<fabric::Fabric> fabric_;
+  const PoolOptions options_;
+  Budget budget_;
+  Epochs epochs_;
+  Limbo limbo_;
+  Membership membership_;
+  Allocator allocator_;
+  Catalogue catalogue_;
+  std::uint64_t pool_id_ = 0;
+
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> kicked_{false};
+  Event wakeup_;
+
+  mutable std::mutex mutex_;
+  Status health_;
+  task::TimePoint last_success_;
+  std::vector<Session*> sessions_;
+  Counters closed_operations_;  // of sessions that are gone
+  Counters closed_housekeeping_;
+};
+
+}  // namespace pando::pool

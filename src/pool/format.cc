@@ -1,0 +1,221 @@
+#include "pool/format.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <array>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "pool/compute_node.h"
+#include "pool/layout.h"
+#include "pool/pause.h"
+
+namespace pando::pool {
+namespace {
+
+using fabric::Batch;
+using fabric::Buffer;
+using fabric::ClientId;
+using fabric::kLineBytes;
+using fabric::NodeId;
+
+// A superblock's first line: all but the stacks.
+constexpr std::size_t kStateBytes = sizeof(Superblock::state_word);
+using Headers = std::vector<Superblock>;
+
+constexpr std::uint64_t kFirstEpoch = 1;
+
+// Steady under simulation, where every run must be the same; else nobody else's.
+std::uint64_t new_pool_id(Operation& op) {
+  std::array<std::uint64_t, 4> words = {
+      static_cast<std::uint64_t>(op.worker().now().time_since_epoch().count()),
+      op.node().fabric().client(), 0, 0};
+  if (!op.worker().clock().simulated()) {
+    std::random_device random;
+    words[2] = (std::uint64_t{random()} << 32) | random();
+    words[3] = (std::uint64_t{random()} << 32) | random();
+  }
+  return XXH3_64bits(words.data(), sizeof(words)) | 1;  // 0 is no pool
+}
+
+Task<Result<Headers>> read_headers(Operation& op) {
+  const std::size_t nodes = op.node().fabric().node_count();
+  Buffer buffer = op.buffer(nodes * kLineBytes);
+  Batch batch(op.cost());
+  for (std::size_t i = 0; i < nodes; ++i) {
+    batch.read(superblock_field(static_cast<NodeId>(i), 0), buffer.data() + i * kLineBytes,
+               kLineBytes);
+  }
+  if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
+  Headers headers(nodes);
+  for (std::size_t i = 0; i < nodes; ++i) {
+    std::memcpy(&headers[i], buffer.data() + i * kLineBytes, kLineBytes);
+  }
+  co_return headers;
+}
+
+Status check_sizes(fabric::Fabric& fabric) {
+  for (std::size_t i = 0; i < fabric.node_count(); ++i) {
+    const std::uint64_t size = fabric.node_size(static_cast<NodeId>(i));
+    if (size >= least_node_size(i)) continue;
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("memory node {} has {} bytes; a pool needs {} there at least", i, size,
+                            least_node_size(i)));
+  }
+  return {};
+}
+
+Error incompatible(std::size_t node, std::string why) {
+  return Error(ErrorCode::kIncompatible, fmt::format("memory node {} {}", node, why));
+}
+
+// The nodes of a formatted pool.
+Status check_headers(fabric::Fabric& fabric, const Headers& headers) {
+  for (std::size_t i = 0; i < headers.size(); ++i) {
+    const Superblock& header = headers[i];
+    if (header.state_word == 0) {
+      return fail(ErrorCode::kDataLost,
+                  fmt::format("memory node {} is empty, the others hold a pool", i));
+    }
+    if (header.state_word != kFormatted || header.magic != kPoolMagic) {
+      return fail(incompatible(i, "holds something else than a pool"));
+    }
+    if (header.format != kPoolFormat) {
+      return fail(incompatible(
+          i, fmt::format("has pool format {}; this version knows {}", header.format, kPoolFormat)));
+    }
+    if (header.pool_id != headers[0].pool_id) {
+      return fail(incompatible(i, "belongs to another pool than memory node 0"));
+    }
+    if (header.node_id != i || header.node_count != headers.size()) {
+      return fail(
+          incompatible(i, fmt::format("is node {} of {} in its pool, not {} of {}", header.node_id,
+                                      header.node_count, i, headers.size())));
+    }
+    const std::uint64_t size = fabric.node_size(static_cast<NodeId>(i));
+    if (header.size != size || header.first_chunk != first_chunk_of(i)) {
+      return fail(incompatible(
+          i, fmt::format("was formatted with {} bytes and has {}", header.size, size)));
+    }
+  }
+  return {};
+}
+
+Superblock make_header(fabric::Fabric& fabric, std::size_t node, std::uint64_t pool_id) {
+  Superblock header{};
+  header.magic = kPoolMagic;
+  header.format = kPoolFormat;
+  header.node_id = static_cast<std::uint32_t>(node);
+  header.node_count = static_cast<std::uint32_t>(fabric.node_count());
+  header.pool_id = pool_id;
+  header.size = fabric.node_size(static_cast<NodeId>(node));
+  header.first_chunk = first_chunk_of(node);
+  header.next_chunk_word = header.first_chunk;
+  return header;
+}
+
+// All of the line but the state. One line, so it is there whole or not at all.
+Task<Status> write_header(Operation& op, std::size_t node, std::uint64_t pool_id, bool finish) {
+  Superblock header = make_header(op.node().fabric(), node, pool_id);
+  header.state_word = kFormatted;
+  Batch batch(op.cost());
+  const Address line = superblock_field(static_cast<NodeId>(node), 0);
+  batch.write(line + kStateBytes, reinterpret_cast<std::byte*>(&header) + kStateBytes,
+              kLineBytes - kStateBytes);
+  if (finish) batch.write_word(line, &header.state_word);
+  co_return co_await op.submit(batch);
+}
+
+Task<Result<bool>> swap_state(Operation& op, std::uint64_t from, std::uint64_t to) {
+  Batch batch(op.cost());
+  batch.compare_swap(superblock_field(0, offsetof(Superblock, state_word)), from, to);
+  if (Status swapped = co_await op.submit(batch); !swapped) co_return fail(swapped.error());
+  co_return batch[0].succeeded();
+}
+
+// Node by node; what a predecessor of ours has done stays. REQUIRES: node 0's state is our client.
+Task<Status> format_nodes(Operation& op, Headers& headers) {
+  const bool begun = headers[0].magic == kPoolMagic && headers[0].format == kPoolFormat;
+  const std::uint64_t pool_id = begun ? headers[0].pool_id : new_pool_id(op);
+  for (std::size_t i = 1; i < headers.size(); ++i) {
+    if (headers[i].state_word == 0) continue;
+    if (begun && headers[i].state_word == kFormatted && headers[i].pool_id == pool_id) continue;
+    co_return fail(incompatible(i, "holds something already, memory node 0 does not"));
+  }
+  if (Status written = co_await write_header(op, 0, pool_id, false); !written) co_return written;
+  for (std::size_t i = 1; i < headers.size(); ++i) {
+    if (headers[i].state_word != 0) continue;
+    if (Status written = co_await write_header(op, i, pool_id, true); !written) co_return written;
+  }
+  const std::uint64_t epoch = kFirstEpoch;
+  Batch batch(op.cost());
+  batch.write_word(tables_field(offsetof(PoolTables, epoch_word)), &epoch);
+  co_return co_await op.submit(batch);
+}
+
+// Formats as node 0's owner, or gives the node back.
+Task<Status> format(Operation& op) {
+  const std::uint64_t self = op.node().fabric().client();
+  auto headers = co_await read_headers(op);
+  if (!headers) co_return fail(headers.error());
+  Status formatted = co_await format_nodes(op, *headers);
+  auto swapped = co_await swap_state(op, self, formatted ? kFormatted : 0);
+  if (!formatted) co_return formatted;
+  if (!swapped) co_return fail(swapped.error());
+  if (!*swapped) co_return fail(ErrorCode::kFenced, "another took over formatting the pool");
+  co_return Status{};
+}
+
+}  // namespace
+
+std::uint64_t first_chunk_of(std::size_t node) {
+  constexpr std::uint64_t kPage = 4096;
+  const std::uint64_t tables_end = node == 0 ? kTablesEnd : kTablesOffset;
+  return (tables_end + kPage - 1) / kPage * kPage;
+}
+
+std::uint64_t least_node_size(std::size_t node) { return first_chunk_of(node) + kChunkBytes; }
+
+Task<Result<std::uint64_t>> format_or_check(Operation& op) {
+  fabric::Fabric& fabric = op.node().fabric();
+  if (Status fit = check_sizes(fabric); !fit) co_return fail(fit.error());
+  std::uint64_t formatter = 0;
+  task::TimePoint since = op.worker().now();
+  for (Pause pause(op);;) {
+    auto headers = co_await read_headers(op);
+    if (!headers) co_return fail(headers.error());
+    const std::uint64_t state = (*headers)[0].state_word;
+    if (state == kFormatted) {
+      if (Status checked = check_headers(fabric, *headers); !checked) {
+        co_return fail(checked.error());
+      }
+      co_return (*headers)[0].pool_id;
+    }
+    if (state > std::numeric_limits<ClientId>::max())
+      co_return fail(incompatible(0, "holds something else than a pool"));
+
+    bool take = state == 0;
+    if (state != formatter) {
+      formatter = state;
+      since = op.worker().now();
+    } else if (state != 0 && op.worker().now() - since >= op.node().options().lease) {
+      take = fabric.fence(static_cast<ClientId>(state)).has_value();
+    }
+    if (take) {
+      auto taken = co_await swap_state(op, state, fabric.client());
+      if (!taken) co_return fail(taken.error());
+      if (*taken) {
+        if (Status formatted = co_await format(op); !formatted) co_return fail(formatted.error());
+        continue;
+      }
+    }
+    if (Status waited = co_await pause.wait("the pool to be formatted"); !waited) {
+      co_return fail(waited.error());
+    }
+  }
+}
+
+}  // namespace pando::pool

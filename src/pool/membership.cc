@@ -1,0 +1,389 @@
+#include "pool/membership.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+#include "pool/compute_node.h"
+#include "pool/layout.h"
+#include "pool/pause.h"
+
+namespace pando::pool {
+namespace {
+
+using fabric::Address;
+using fabric::Batch;
+using fabric::Buffer;
+
+constexpr std::uint32_t kLastGeneration = 0xff'ff'ff;
+constexpr std::size_t kHeaderBytes = offsetof(PoolTables, members);
+static_assert(kHeaderBytes == fabric::kLineBytes);
+
+Address owner_address(std::size_t slot) {
+  return member_address(slot) + offsetof(MemberSlot, owner_word);
+}
+
+// The tables' first words and the first `slots` slots, in a transfer buffer.
+class Snapshot {
+ public:
+  explicit Snapshot(const Buffer& buffer) : bytes_(buffer.data()) {}
+  std::uint64_t wanted() const { return word(offsetof(PoolTables, wanted_epoch)); }
+  std::uint64_t epoch() const { return word(offsetof(PoolTables, epoch_word)); }
+  std::size_t members() const {
+    return std::min<std::size_t>(word(offsetof(PoolTables, members_word)), kMaxComputeNodes);
+  }
+  MemberSlot slot(std::size_t i) const {
+    MemberSlot slot;
+    std::memcpy(&slot, bytes_ + kHeaderBytes + i * sizeof(slot), sizeof(slot));
+    return slot;
+  }
+  static std::size_t bytes(std::size_t slots) { return kHeaderBytes + slots * sizeof(MemberSlot); }
+
+ private:
+  std::uint64_t word(std::size_t at) const {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes_ + at, sizeof(word));
+    return word;
+  }
+  const std::byte* bytes_;
+};
+
+}  // namespace
+
+struct Membership::State {
+  // What was last seen of a slot, and for how long it has been silent.
+  struct Watch {
+    std::uint64_t owner_word = 0;
+    std::uint64_t heartbeat = 0;
+    task::TimePoint looked;
+    task::Duration silent{};
+  };
+
+  explicit State(ComputeNode& compute_node) : node(compute_node) {
+    node.budget().take(Part::kMembership, sizeof(State));
+  }
+  ~State() {
+    node.budget().give_back(Part::kMembership, sizeof(State) + watches.size() * sizeof(Watch));
+  }
+
+  Task<Result<Buffer>> read_slots(Operation& op, Batch& batch);
+  Task<Result<bool>> claim(Operation& op, const Snapshot& seen);
+  Task<Status> forget_predecessor(Operation& op);
+  Task<Status> first_announcement(Operation& op);
+  Task<Status> beat(Operation& op);
+  Task<Status> move_epoch(Operation& op, std::uint64_t epoch, bool allowed);
+  Task<Status> look_after(Operation& op, const Snapshot& seen, std::size_t slots);
+  bool suspected(std::size_t slot, std::uint64_t owner_word, std::uint64_t heartbeat,
+                 task::TimePoint now);
+  Task<Result<bool>> bury(Operation& op, std::size_t slot, std::uint64_t owner_word);
+  void grow_watches(std::size_t slots);
+  void want(std::uint64_t epoch);
+
+  ComputeNode& node;
+  std::atomic<OwnerId> self{0};
+  std::atomic<bool> beating{false};
+  std::atomic<std::uint64_t> wanted{0};
+  // The beating coroutine's alone.
+  std::uint64_t own_word = 0;
+  std::size_t known_slots = 16;
+  std::array<std::uint64_t, 2> pulse{};  // epoch_word and heartbeat_word, as written last
+  std::uint64_t asked = 0;               // wanted_epoch, as written last
+  std::uint64_t seen_wanted = 0;
+
+  std::mutex mutex;
+  std::vector<Watch> watches;
+};
+
+Membership::Membership(ComputeNode& node) : state_(std::make_unique<State>(node)) {}
+Membership::~Membership() = default;
+
+OwnerId Membership::self() const { return state_->self.load(std::memory_order_acquire); }
+
+// ---- Joining and leaving
+// -------------------------------------------------------------------------
+
+Task<Status> Membership::join(Operation& op) {
+  for (Pause pause(op);;) {
+    Batch batch(op.cost());
+    auto buffer = co_await state_->read_slots(op, batch);
+    if (!buffer) co_return fail(buffer.error());
+    const Snapshot seen(*buffer);
+    auto claimed = co_await state_->claim(op, seen);
+    if (!claimed) co_return fail(claimed.error());
+    if (*claimed) break;
+    // All are taken; some may be dead with nobody left to bury them.
+    if (Status done = co_await state_->look_after(op, seen, seen.members()); !done) co_return done;
+    if (Status waited = co_await pause.wait("a free place among the compute nodes"); !waited) {
+      co_return fail(ErrorCode::kBusy,
+                     fmt::format("all {} places for compute nodes are taken", kMaxComputeNodes));
+    }
+  }
+  if (Status done = co_await state_->forget_predecessor(op); !done) co_return done;
+  co_return co_await state_->first_announcement(op);
+}
+
+// Reads the header and all slots ever used; reads again where there are more than were known. The
+// verbs already in `batch` go with the first.
+Task<Result<Buffer>> Membership::State::read_slots(Operation& op, Batch& batch) {
+  for (;;) {
+    Buffer buffer = op.buffer(Snapshot::bytes(known_slots));
+    batch.read(tables_field(0), buffer.data(), Snapshot::bytes(known_slots));
+    if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
+    const std::size_t slots = Snapshot(buffer).members();
+    if (slots <= known_slots) co_return buffer;
+    known_slots = std::min(kMaxComputeNodes, slots + 16);
+    batch.clear();
+  }
+}
+
+// Takes the first free slot. False: all were taken.
+Task<Result<bool>> Membership::State::claim(Operation& op, const Snapshot& seen) {
+  const fabric::ClientId client = node.fabric().client();
+  std::uint64_t members = seen.members();
+  for (std::size_t slot = 0; slot < kMaxComputeNodes; ++slot) {
+    const std::uint64_t before = slot < seen.members() ? seen.slot(slot).owner_word : 0;
+    const Slot old = Slot::from_word(before);
+    if (old.state == SlotState::kAlive || old.generation == kLastGeneration) continue;
+    // Readers of slots must know of this one before it is taken.
+    while (members <= slot) {
+      Batch batch(op.cost());
+      batch.compare_swap(tables_field(offsetof(PoolTables, members_word)), members, slot + 1);
+      if (Status moved = co_await op.submit(batch); !moved) co_return fail(moved.error());
+      members = batch[0].succeeded() ? slot + 1 : batch[0].previous;
+    }
+    const Slot mine{client, old.generation + 1, SlotState::kAlive};
+    Batch batch(op.cost());
+    batch.compare_swap(owner_address(slot), before, mine.word());
+    if (Status taken = co_await op.submit(batch); !taken) co_return fail(taken.error());
+    if (!batch[0].succeeded()) continue;
+    own_word = mine.word();
+    self.store(make_owner(slot, mine.generation), std::memory_order_release);
+    co_return true;
+  }
+  co_return false;
+}
+
+// The slot's predecessor may have died with indexes open.
+Task<Status> Membership::State::forget_predecessor(Operation& op) {
+  const std::size_t slot = owner_slot(self.load());
+  const std::uint64_t bit = std::uint64_t{1} << (slot % 64);
+  const auto users_word = [slot](std::size_t entry) {
+    return catalogue_address(entry) + offsetof(CatalogueEntry, users_words) + slot / 64 * 8;
+  };
+  Buffer buffer = op.buffer(kMaxIndexes * 8);
+  Batch look(op.cost());
+  for (std::size_t i = 0; i < kMaxIndexes; ++i) {
+    look.read(users_word(i), buffer.data() + i * 8, 8);
+  }
+  if (Status read = co_await op.submit(look); !read) co_return read;
+  for (std::size_t i = 0; i < kMaxIndexes; ++i) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, buffer.data() + i * 8, sizeof(word));
+    while ((word & bit) != 0) {
+      Batch batch(op.cost());
+      batch.compare_swap(users_word(i), word, word & ~bit);
+      if (Status cleared = co_await op.submit(batch); !cleared) co_return cleared;
+      word = batch[0].succeeded() ? word & ~bit : batch[0].previous;
+    }
+  }
+  co_return Status{};
+}
+
+// From the epoch that is read now, with the slot already ours, operations may pin: see epochs.h.
+Task<Status> Membership::State::first_announcement(Operation& op) {
+  const Address slot = member_address(owner_slot(self.load()));
+  Buffer buffer = op.buffer(fabric::kLineBytes * 2);
+  Batch look(op.cost());
+  look.read(tables_field(0), buffer.data(), fabric::kLineBytes);
+  look.read(slot, buffer.data() + fabric::kLineBytes, sizeof(MemberSlot));
+  if (Status read = co_await op.submit(look); !read) co_return read;
+  const Snapshot seen(buffer);
+  // The heartbeat goes on from the predecessor's, so that watchers see it move.
+  pulse = {seen.epoch(), seen.slot(0).heartbeat_word + 1};
+  Batch batch(op.cost());
+  batch.write(slot + offsetof(MemberSlot, epoch_word), reinterpret_cast<std::byte*>(pulse.data()),
+              sizeof(pulse));
+  if (Status written = co_await op.submit(batch); !written) co_return written;
+  node.epochs().observe(seen.epoch());
+  co_return Status{};
+}
+
+Task<Status> Membership::leave(Operation& op) {
+  const OwnerId me = self();
+  if (me == 0) co_return Status{};
+  Slot slot = Slot::from_word(state_->own_word);
+  slot.state = SlotState::kFree;
+  Batch batch(op.cost());
+  batch.compare_swap(owner_address(owner_slot(me)), state_->own_word, slot.word());
+  if (Status left = co_await op.submit(batch); !left) co_return left;
+  state_->self.store(0, std::memory_order_release);
+  if (batch[0].succeeded()) co_return Status{};
+  co_return fail(ErrorCode::kFenced, "this compute node was taken for dead");
+}
+
+// ---- Beating
+// -------------------------------------------------------------------------------------
+
+namespace {
+
+// One at a time; the flag is given back even if the coroutine is destroyed while it waits.
+class Turn {
+ public:
+  explicit Turn(std::atomic<bool>& taken) : taken_(taken), mine_(!taken.exchange(true)) {}
+  ~Turn() {
+    if (mine_) taken_.store(false);
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  explicit operator bool() const { return mine_; }
+
+ private:
+  std::atomic<bool>& taken_;
+  const bool mine_;
+};
+
+}  // namespace
+
+Task<Status> Membership::beat(Operation& op) {
+  const Turn turn(state_->beating);
+  if (!turn || self() == 0) co_return Status{};
+  co_return co_await state_->beat(op);
+}
+
+Task<Status> Membership::State::beat(Operation& op) {
+  const std::size_t own_slot = owner_slot(self.load());
+  // Announcing never goes back: joining announced more than its own operation's pin would allow.
+  pulse = {std::max(pulse[0], node.epochs().announceable()), pulse[1] + 1};
+  Batch batch(op.cost());
+  // First, so that the READ of the slots comes after it.
+  batch.write(member_address(own_slot) + offsetof(MemberSlot, epoch_word),
+              reinterpret_cast<std::byte*>(pulse.data()), sizeof(pulse));
+  // Writers may overwrite each other with less; then the one who wants more writes again.
+  asked = wanted.load(std::memory_order_relaxed);
+  if (asked > seen_wanted && asked > node.epochs().current()) {
+    batch.write_word(tables_field(offsetof(PoolTables, wanted_epoch)), &asked);
+  }
+  auto buffer = co_await read_slots(op, batch);
+  if (!buffer) co_return fail(buffer.error());
+  const Snapshot seen(*buffer);
+  seen_wanted = seen.wanted();
+  want(seen_wanted);
+  if (seen.slot(own_slot).owner_word != own_word) {
+    co_return fail(ErrorCode::kFenced, "this compute node was silent and taken for dead");
+  }
+
+  const std::size_t slots = seen.members();
+  std::uint64_t announced = pulse[0];
+  for (std::size_t i = 0; i < slots; ++i) {
+    const MemberSlot slot = seen.slot(i);
+    if (Slot::from_word(slot.owner_word).state != SlotState::kAlive) continue;
+    announced = std::min(announced, slot.epoch_word);
+  }
+  Status moved = co_await move_epoch(op, seen.epoch(), announced >= seen.epoch());
+  if (!moved) co_return moved;
+  co_return co_await look_after(op, seen, slots);
+}
+
+Task<Status> Membership::State::move_epoch(Operation& op, std::uint64_t epoch, bool allowed) {
+  if (allowed) {
+    Batch batch(op.cost());
+    batch.compare_swap(tables_field(offsetof(PoolTables, epoch_word)), epoch, epoch + 1);
+    if (Status moved = co_await op.submit(batch); !moved) co_return moved;
+    epoch = batch[0].succeeded() ? epoch + 1 : batch[0].previous;
+  }
+  node.epochs().observe(epoch);
+  co_return Status{};
+}
+
+void Membership::State::want(std::uint64_t epoch) {
+  std::uint64_t before = wanted.load(std::memory_order_relaxed);
+  while (before < epoch && !wanted.compare_exchange_weak(before, epoch)) {
+  }
+}
+
+void Membership::want(std::uint64_t epoch) { state_->want(epoch); }
+
+std::uint64_t Membership::wanted() const { return state_->wanted.load(std::memory_order_relaxed); }
+
+// ---- The silent
+// ----------------------------------------------------------------------------------
+
+void Membership::State::grow_watches(std::size_t slots) {
+  if (watches.size() >= slots) return;
+  node.budget().take(Part::kMembership, (slots - watches.size()) * sizeof(Watch));
+  watches.resize(slots);
+}
+
+bool Membership::State::suspected(std::size_t slot, std::uint64_t owner_word,
+                                  std::uint64_t heartbeat, task::TimePoint now) {
+  const task::Duration lease = node.options().lease;
+  const std::scoped_lock lock(mutex);
+  grow_watches(slot + 1);
+  Watch& watch = watches[slot];
+  if (watch.owner_word != owner_word || watch.heartbeat != heartbeat) {
+    watch = {.owner_word = owner_word, .heartbeat = heartbeat, .looked = now, .silent = {}};
+    return false;
+  }
+  // Several threads look; one may have taken its time from the clock before another's look.
+  if (now > watch.looked) {
+    watch.silent += std::min(now - watch.looked, lease / 4);
+    watch.looked = now;
+  }
+  return watch.silent >= lease;
+}
+
+// True: the slot's owner can do nothing any more. False: it cannot be shut out yet.
+Task<Result<bool>> Membership::State::bury(Operation& op, std::size_t slot,
+                                           std::uint64_t owner_word) {
+  Slot dead = Slot::from_word(owner_word);
+  if (Status fenced = node.fabric().fence(dead.client); !fenced) {
+    if (fenced.error().code() == ErrorCode::kBusy) co_return false;
+    co_return fail(fenced.error());
+  }
+  dead.state = SlotState::kDead;
+  Batch batch(op.cost());
+  batch.compare_swap(owner_address(slot), owner_word, dead.word());
+  if (Status buried = co_await op.submit(batch); !buried) co_return fail(buried.error());
+  // Where the word was another, someone else has buried it.
+  co_return true;
+}
+
+Task<Status> Membership::State::look_after(Operation& op, const Snapshot& seen, std::size_t slots) {
+  const task::TimePoint now = op.worker().now();
+  for (std::size_t i = 0; i < slots; ++i) {
+    const MemberSlot slot = seen.slot(i);
+    if (Slot::from_word(slot.owner_word).state != SlotState::kAlive) continue;
+    if (slot.owner_word == own_word) continue;
+    if (!suspected(i, slot.owner_word, slot.heartbeat_word, now)) continue;
+    if (auto buried = co_await bury(op, i, slot.owner_word); !buried) {
+      co_return fail(buried.error());
+    }
+  }
+  co_return Status{};
+}
+
+Task<Result<bool>> Membership::gone(Operation& op, OwnerId owner) {
+  if (owner == self()) co_return false;
+  const std::size_t place = owner_slot(owner);
+  Buffer buffer = op.buffer(sizeof(MemberSlot));
+  Batch batch(op.cost());
+  batch.read(member_address(place), buffer.data(), sizeof(MemberSlot));
+  if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
+  MemberSlot seen;
+  std::memcpy(&seen, buffer.data(), sizeof(seen));
+  const Slot slot = Slot::from_word(seen.owner_word);
+  if (slot.generation != owner_generation(owner) || slot.state != SlotState::kAlive) {
+    co_return true;
+  }
+  if (!state_->suspected(place, seen.owner_word, seen.heartbeat_word, op.worker().now())) {
+    co_return false;
+  }
+  co_return co_await state_->bury(op, place, seen.owner_word);
+}
+
+}  // namespace pando::pool

@@ -1,0 +1,88 @@
+// Membership: which compute nodes use the pool, and which of them are dead.
+//
+// A compute node takes a slot in far memory when it opens the pool, under an owner id (slot and
+// generation) that no other ever has. Locks name this id. Its housekeeper moves the slot's
+// heartbeat; one that stands still for a lease, by the watcher's own clock, is suspected. Then:
+// fence the client at every memory node; only when that has succeeded is it buried (its slot marked
+// dead), and only then may its locks be taken over. Never by the clock alone: a paused client that
+// wakes up must find its writes refused.
+//
+// A watcher counts silence only while it is itself awake: a look that comes late counts as a
+// quarter of a lease at most, so that a machine on which all of them were paused does not wake up
+// to find everyone else silent for too long.
+//
+// A slot's owner_word: {client:32, generation:24, state:8}. Free (and never used, or left) → alive
+// → free or dead → alive, one generation on. A slot whose generations are used up stays as it is.
+// Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "fabric/verbs.h"
+#include "pool/operation.h"
+#include <pando/result.h>
+#include <pando/task.h>
+
+namespace pando::pool {
+
+// {slot:8, generation:24}; generation counts from 1, so 0 is nobody.
+using OwnerId = std::uint32_t;
+
+constexpr std::size_t owner_slot(OwnerId owner) { return owner >> 24; }
+constexpr std::uint32_t owner_generation(OwnerId owner) { return owner & 0xff'ff'ff; }
+constexpr OwnerId make_owner(std::size_t slot, std::uint32_t generation) {
+  return (static_cast<OwnerId>(slot) << 24) | generation;
+}
+
+enum class SlotState : std::uint8_t { kFree = 0, kAlive = 1, kDead = 2 };
+
+// What owner_word says.
+struct Slot {
+  fabric::ClientId client = 0;
+  std::uint32_t generation = 0;
+  SlotState state = SlotState::kFree;
+
+  static constexpr Slot from_word(std::uint64_t word) {
+    return {static_cast<fabric::ClientId>(word >> 32),
+            static_cast<std::uint32_t>(word >> 8) & 0xff'ff'ff,
+            static_cast<SlotState>(word & 0xff)};
+  }
+  constexpr std::uint64_t word() const {
+    return (std::uint64_t{client} << 32) | (std::uint64_t{generation} << 8) |
+           static_cast<std::uint64_t>(state);
+  }
+};
+
+class Membership {
+ public:
+  explicit Membership(ComputeNode& node);
+  ~Membership();
+
+  // This compute node's id. 0 before join().
+  OwnerId self() const;
+
+  // kBusy where all slots are taken by the living, kTimeout where some are not but cannot be
+  // buried. REQUIRES: no operation has looked at far memory yet but `op`.
+  Task<Status> join(Operation& op);
+  Task<Status> leave(Operation& op);
+  // One beat: moves the heartbeat, announces the epoch, reads all slots, moves the global epoch
+  // where it can, and looks after silent members. kFenced once this node has been buried itself.
+  // Where another thread is at it already, it does nothing.
+  Task<Status> beat(Operation& op);
+
+  // Memory is waiting for the global epoch to get to `epoch`: with the next beat, asks all compute
+  // nodes to beat often until it is there. wanted() is the latest that anyone asked for.
+  void want(std::uint64_t epoch);
+  std::uint64_t wanted() const;
+
+  // True once `owner` can do nothing any more: it has left, or was buried (by this call, where its
+  // lease has run out and the fence succeeded). False: alive as far as known, ask again later.
+  Task<Result<bool>> gone(Operation& op, OwnerId owner);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace pando::pool

@@ -1,0 +1,54 @@
+// Shared stacks: free blocks that any compute node may draw from, in far memory.
+//
+// Each memory node has one stack a kind and size class, of magazines. A magazine is a free block
+// that lists other free blocks of its class on its memory node, and points to the next magazine. In
+// a kItem block it starts at the first byte. In a kNode block it leaves line 0 alone and keeps the
+// last word of each line that it writes zero: the version word, which no living node has zero
+// (block.h). So it is a stream of words w, of which a kNode block has 7 in each line but the first:
+//   w[0]      {count:22, offset/64 of the next magazine:42}, 0 is none
+//   w[1]      {checksum:32, incarnation of this block:32}
+//   w[2 + 2i] {blocks in the run, less one:22, offset/64 of the run's first block:42}
+//   w[3 + 2i] {0:32, incarnation:32}
+//
+// The stack's word is {tag:22, offset/64:42}, and every change of it raises the tag. So a
+// compare-and-swap of what was read succeeds only if the stack has not changed since, and a
+// popper's view of the next magazine holds, though the block may have been popped, used and pushed
+// meanwhile. (Or changed exactly 2^22 times: at a few million atomics a second on one word, a
+// popper that sleeps for a second between its READ and its CAS, and wakes on the one tag in four
+// million.)
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "pool/free_blocks.h"
+#include "pool/operation.h"
+#include <pando/result.h>
+#include <pando/task.h>
+
+namespace pando::pool {
+
+// Nodes of one line have no room for a magazine, and are made of two.
+inline constexpr std::size_t kSmallestNodeClass = 1;
+
+// How many blocks a magazine takes, its own included.
+std::size_t magazine_limit(BlockKind kind, std::size_t size_class);
+
+fabric::Address stack_address(fabric::NodeId node, BlockKind kind, std::size_t size_class);
+constexpr bool stack_empty(std::uint64_t word) {
+  return (word & ((std::uint64_t{1} << 42) - 1)) == 0;
+}
+
+// Pushes `runs` as one magazine, written into the last of them, which must be of one block.
+// kIndeterminate: they may be there, so they are nobody's. REQUIRES: one kind, class and memory
+// node; 1 to magazine_limit() runs.
+Task<Status> push_magazine(Operation& op, std::span<const FreeRun> runs);
+
+// What the topmost magazine holds, itself included, the run of several blocks (if any) first; empty
+// where the stack is. `word` is the stack's word as last seen. kIndeterminate: the magazine may be
+// off the stack, and is lost then.
+Task<Result<std::vector<FreeRun>>> pop_magazine(Operation& op, fabric::NodeId node, BlockKind kind,
+                                                std::size_t size_class, std::uint64_t word);
+
+}  // namespace pando::pool

@@ -1,0 +1,284 @@
+#include "pool/catalogue.h"
+
+#include <set>
+
+#include "cluster.h"
+#include "pool/catalogue_entry.h"
+
+namespace pando::pool {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::uint64_t kMiB = 1 << 20;
+const PoolOptions kHasty = {.lease = milliseconds(30)};
+
+// The catalogue's methods as plain calls.
+struct Calls {
+  Member& member;
+
+  Result<IndexRecord> begin_create(std::string_view name) {
+    Operation op(*member.session);
+    return member.run(member.node->catalogue().begin_create(op, name, 3, "sherman:keys=bytes"));
+  }
+  Status publish(const IndexRecord& record) {
+    Operation op(*member.session);
+    return member.run(member.node->catalogue().publish(op, record));
+  }
+  Status abandon(const IndexRecord& record) {
+    Operation op(*member.session);
+    return member.run(member.node->catalogue().abandon(op, record));
+  }
+  IndexRecord create(std::string_view name) {
+    IndexRecord record = begin_create(name).value();
+    EXPECT_TRUE(publish(record));
+    return record;
+  }
+  Result<IndexRecord> open(std::string_view name) {
+    Operation op(*member.session);
+    return member.run(member.node->catalogue().open(op, name));
+  }
+  Status close(const IndexRecord& record) {
+    Operation op(*member.session);
+    return member.run(member.node->catalogue().close(op, record));
+  }
+  Result<IndexRecord> begin_drop(std::string_view name) {
+    Operation op(*member.session);
+    return member.run(member.node->catalogue().begin_drop(op, name));
+  }
+  Status finish_drop(const IndexRecord& record) {
+    Operation op(*member.session);
+    return member.run(member.node->catalogue().finish_drop(op, record));
+  }
+  std::set<std::string> names() {
+    Operation op(*member.session);
+    std::set<std::string> names;
+    for (const auto& record : member.run(member.node->catalogue().list(op)).value()) {
+      names.insert(record.name);
+    }
+    return names;
+  }
+};
+
+ErrorCode code(const auto& result) { return result ? ErrorCode{255} : result.error().code(); }
+
+TEST(Catalogue, CreateOpenCloseDrop) {
+  Cluster cluster(4 * kMiB);
+  Member member = cluster.join();
+  Calls calls{member};
+  EXPECT_EQ(code(calls.open("users")), ErrorCode::kNotFound);
+  const IndexRecord record = calls.begin_create("users").value();
+  EXPECT_NE(record.index_id, 0u);
+  EXPECT_EQ(code(calls.open("users")), ErrorCode::kNotFound);  // until it is published
+  EXPECT_TRUE(calls.names().empty());
+  EXPECT_TRUE(calls.publish(record));
+  EXPECT_EQ(code(calls.begin_create("users")), ErrorCode::kExists);
+
+  const IndexRecord opened = calls.open("users").value();
+  EXPECT_EQ(opened.entry, record.entry);
+  EXPECT_EQ(opened.index_id, record.index_id);
+  EXPECT_EQ(opened.seed, record.seed);
+  EXPECT_EQ(opened.format_version, 3u);
+  EXPECT_EQ(opened.options, "sherman:keys=bytes");
+  EXPECT_EQ(read_word(member, opened.root_word()), 0u);
+  EXPECT_EQ(calls.names(), std::set<std::string>{"users"});
+
+  EXPECT_EQ(code(calls.begin_drop("users")), ErrorCode::kBusy);
+  EXPECT_TRUE(calls.open("users"));  // twice here: closed when both are
+  EXPECT_TRUE(calls.close(opened));
+  EXPECT_EQ(code(calls.begin_drop("users")), ErrorCode::kBusy);
+  EXPECT_TRUE(calls.close(opened));
+  const IndexRecord dropped = calls.begin_drop("users").value();
+  EXPECT_EQ(code(calls.open("users")), ErrorCode::kNotFound);
+  EXPECT_EQ(code(calls.begin_drop("users")), ErrorCode::kNotFound);
+  EXPECT_TRUE(calls.finish_drop(dropped));
+  EXPECT_EQ(code(calls.begin_drop("users")), ErrorCode::kNotFound);
+
+  const IndexRecord again = calls.create("users");
+  EXPECT_GT(again.index_id, record.index_id);
+  EXPECT_NE(again.seed, record.seed);
+}
+
+TEST(Catalogue, AnotherComputeNodesUseCounts) {
+  Cluster cluster(4 * kMiB, 1, /*native_masked_cas=*/false);
+  Member member = cluster.join(kHasty);
+  Member other = cluster.join();
+  Calls calls{member};
+  Calls others{other};
+  calls.create("t");
+  const IndexRecord record = others.open("t").value();
+  const auto busy = calls.begin_drop("t");
+  EXPECT_EQ(code(busy), ErrorCode::kBusy);
+  EXPECT_NE(busy.error().detail().find("1 compute node"), std::string::npos);
+  EXPECT_TRUE(others.close(record));
+  EXPECT_TRUE(calls.begin_drop("t"));
+}
+
+TEST(Catalogue, TheDeadUseNothing) {
+  Cluster cluster(4 * kMiB);
+  Member member = cluster.join(kHasty);
+  Calls calls{member};
+  calls.create("t");
+  {
+    Member other = cluster.join();
+    ASSERT_TRUE(Calls{other}.open("t"));
+  }
+  const auto start = std::chrono::steady_clock::now();
+  while (code(calls.begin_drop("t")) == ErrorCode::kBusy) {
+    ASSERT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+  }
+  EXPECT_EQ(code(calls.open("t")), ErrorCode::kNotFound);
+}
+
+TEST(Catalogue, ANewcomerDoesNotInheritWhatItsPredecessorHadOpen) {
+  Cluster cluster(4 * kMiB);
+  Member member = cluster.join(kHasty);
+  Calls calls{member};
+  const IndexRecord record = calls.create("t");
+  {
+    Member other = cluster.join();
+    ASSERT_TRUE(Calls{other}.open("t"));
+  }
+  while (Slot::from_word(read_word(member, member_address(1))).state == SlotState::kAlive) {
+    ASSERT_TRUE(member.beat());
+  }
+  const fabric::Address users =
+      catalogue_address(record.entry) + offsetof(CatalogueEntry, users_words);
+  EXPECT_EQ(read_word(member, users), 2u);
+  Member newcomer = cluster.join();
+  EXPECT_EQ(newcomer.node->membership().self(), make_owner(1, 2));
+  EXPECT_EQ(read_word(member, users), 0u);
+  EXPECT_TRUE(calls.begin_drop("t"));
+}
+
+TEST(Catalogue, AbandonedAndCrashedCreations) {
+  Cluster cluster(4 * kMiB);
+  Member member = cluster.join(kHasty);
+  Calls calls{member};
+  EXPECT_TRUE(calls.abandon(calls.begin_create("a").value()));
+  calls.create("a");
+  std::size_t entry = 0;
+  {
+    Member other = cluster.join();
+    entry = Calls{other}.begin_create("b").value().entry;
+  }
+  EXPECT_EQ(code(calls.open("b")), ErrorCode::kNotFound);
+  EXPECT_EQ(calls.create("b").entry, entry);  // after its maker's lease
+  EXPECT_TRUE(calls.open("b"));
+}
+
+TEST(Catalogue, CrashedDrops) {
+  Cluster cluster(4 * kMiB);
+  Member member = cluster.join(kHasty);
+  Calls calls{member};
+  calls.create("a");
+  calls.create("b");
+  {
+    Member other = cluster.join();
+    ASSERT_TRUE(Calls{other}.begin_drop("a"));
+    ASSERT_TRUE(Calls{other}.begin_drop("b"));
+  }
+  EXPECT_EQ(code(calls.open("a")), ErrorCode::kNotFound);
+  EXPECT_TRUE(calls.names().empty());
+  calls.create("a");
+  EXPECT_EQ(code(calls.begin_drop("b")), ErrorCode::kNotFound);
+  EXPECT_EQ(calls.names(), std::set<std::string>{"a"});
+}
+
+TEST(Catalogue, ADeadHoldersLockIsTakenOver) {
+  Cluster cluster(4 * kMiB);
+  Member member = cluster.join(kHasty);
+  std::uint64_t holder = 0;
+  {
+    Member other = cluster.join();
+    holder = other.node->membership().self();
+    write_bytes(member, tables_field(offsetof(PoolTables, catalogue_lock_word)), &holder, 8);
+    Member hurried = cluster.join({.deadline = milliseconds(20)});
+    EXPECT_EQ(code(Calls{hurried}.begin_create("a")), ErrorCode::kTimeout);  // alive: wait
+  }
+  Calls{member}.create("a");
+  EXPECT_EQ(read_word(member, tables_field(offsetof(PoolTables, catalogue_lock_word))), 0u);
+
+  // One's own, which could not be given back.
+  holder = member.node->membership().self();
+  write_bytes(member, tables_field(offsetof(PoolTables, catalogue_lock_word)), &holder, 8);
+  Calls{member}.create("b");
+}
+
+TEST(Catalogue, Full) {
+  Cluster cluster(4 * kMiB);
+  Member member = cluster.join(kHasty);
+  Calls calls{member};
+  for (std::size_t i = 0; i + 1 < kMaxIndexes; ++i) calls.create("index " + std::to_string(i));
+  {
+    Member other = cluster.join();
+    ASSERT_TRUE(Calls{other}.begin_create("the last"));
+    EXPECT_EQ(code(calls.begin_create("more")), ErrorCode::kOutOfMemory);
+  }
+  const auto start = std::chrono::steady_clock::now();
+  for (;;) {  // the last one's maker is dead: its entry can be had in time
+    const auto created = calls.begin_create("more");
+    if (created) break;
+    ASSERT_EQ(code(created), ErrorCode::kOutOfMemory);
+    ASSERT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+  }
+}
+
+TEST(Catalogue, Names) {
+  Cluster cluster(4 * kMiB);
+  Member member = cluster.join();
+  Calls calls{member};
+  for (const std::string& name : {std::string("x"), std::string(128, 'n'),
+                                  std::string("Gr\u00fc\u00dfe \u4e16\u754c \U0001f332"),
+                                  std::string("with spaces/and:signs")}) {
+    calls.create(name);
+    EXPECT_EQ(calls.open(name).value().name, name);
+  }
+  for (const std::string& name :
+       {std::string(), std::string(129, 'n'), std::string("a\0b", 3), std::string("line\n"),
+        std::string("del\x7f"), std::string("\xff"), std::string("\xc3"),
+        std::string("\xed\xa0\x80"), std::string("\xc0\x80"), std::string("\xf4\x90\x80\x80")}) {
+    EXPECT_EQ(code(calls.begin_create(name)), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(code(calls.open(name)), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(code(calls.begin_drop(name)), ErrorCode::kInvalidArgument);
+  }
+}
+
+TEST(Catalogue, DamagedEntriesAreReported) {
+  Cluster cluster(4 * kMiB);
+  Member member = cluster.join();
+  Calls calls{member};
+  const IndexRecord record = calls.create("damaged");
+  calls.create("good");
+  const char other = 'D';
+  write_bytes(member, catalogue_address(record.entry) + offsetof(CatalogueEntry, name), &other, 1);
+  EXPECT_EQ(code(calls.open("damaged")), ErrorCode::kCorrupt);
+  EXPECT_TRUE(calls.open("good"));
+}
+
+TEST(Catalogue, CreatesOfOneNameOnManyThreadsMakeOne) {
+  Cluster cluster(4 * kMiB);
+  std::atomic<int> created{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      Member member = cluster.join();
+      Calls calls{member};
+      for (int i = 0; i < 10; ++i) {
+        const auto record = calls.begin_create("index " + std::to_string(i));
+        if (!record) {
+          EXPECT_EQ(code(record), ErrorCode::kExists);
+          continue;
+        }
+        EXPECT_TRUE(calls.publish(*record));
+        ++created;
+      }
+      EXPECT_TRUE(member.close());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(created, 10);
+}
+
+}  // namespace
+}  // namespace pando::pool
