@@ -1,0 +1,109 @@
+#include "api/state.h"
+#include "fabric/open.h"
+#include "index/registry.h"
+#include <pando/pando.h>
+
+namespace pando {
+
+Result<Pool> Pool::open(std::string_view url, const PoolOptions& options) {
+  Result<std::unique_ptr<fabric::Fabric>> fabric = fabric::open_fabric(url);
+  if (!fabric) return fail(fabric.error());
+  Result<std::shared_ptr<api::PoolState>> state = api::PoolState::open(std::move(*fabric), options);
+  if (!state) return fail(state.error());
+  return Pool(std::move(*state));
+}
+
+Result<Pool> Pool::attach(const PoolOptions& options) const {
+  Result<std::unique_ptr<fabric::Fabric>> fabric = state_->node.fabric().attach();
+  if (!fabric) return fail(fabric.error());
+  Result<std::shared_ptr<api::PoolState>> state = api::PoolState::open(std::move(*fabric), options);
+  if (!state) return fail(state.error());
+  return Pool(std::move(*state));
+}
+
+Result<Index> Pool::create_index(std::string_view name, const IndexOptions& options) {
+  Result<std::shared_ptr<api::IndexState>> state = state_->create_index(name, options);
+  if (!state) return fail(state.error());
+  return Index(std::move(*state));
+}
+
+Result<Index> Pool::open_index(std::string_view name) {
+  Result<std::shared_ptr<api::IndexState>> state = state_->open_index(name, nullptr);
+  if (!state) return fail(state.error());
+  return Index(std::move(*state));
+}
+
+Result<Index> Pool::open_index(std::string_view name, const IndexOptions& options) {
+  Result<std::shared_ptr<api::IndexState>> state = state_->open_index(name, &options);
+  if (!state) return fail(state.error());
+  return Index(std::move(*state));
+}
+
+Status Pool::drop_index(std::string_view name) {
+  pool::ComputeNode& node = state_->node;
+  Result<pool::IndexRecord> record =
+      state_->run([&](pool::Operation& op) { return node.catalogue().begin_drop(op, name); });
+  if (!record) return fail(record.error());
+  // Where the kind or format is unknown here, or the walk fails, the blocks are lost, not the name.
+  Status freed;
+  Result<IndexOptions> options = IndexOptions::parse(record->options);
+  Result<const index::Kind*> kind =
+      options ? index::find_kind(options->kind) : Result<const index::Kind*>(fail(options.error()));
+  if (kind) {
+    Result<IndexOptions> all = (*kind)->normalize(*options);
+    Result<std::unique_ptr<index::Tree>> tree =
+        all ? (*kind)->make(node, *record, *all)
+            : Result<std::unique_ptr<index::Tree>>(fail(all.error()));
+    freed = tree ? state_->run([&](pool::Operation& op) { return (*tree)->destroy(op); })
+                 : Status(fail(tree.error()));
+  } else {
+    freed = fail(kind.error());
+  }
+  Status finished =
+      state_->run([&](pool::Operation& op) { return node.catalogue().finish_drop(op, *record); });
+  return finished ? freed : finished;
+}
+
+Result<std::vector<IndexInfo>> Pool::list_indexes() const {
+  Result<std::vector<pool::IndexRecord>> records =
+      state_->run([&](pool::Operation& op) { return state_->node.catalogue().list(op); });
+  if (!records) return fail(records.error());
+  std::vector<IndexInfo> infos;
+  for (const pool::IndexRecord& record : *records) {
+    Result<IndexOptions> options = IndexOptions::parse(record.options);
+    infos.push_back({record.name,
+                     options ? std::move(*options) : IndexOptions{record.options, {}, {}},
+                     record.format_version});
+  }
+  return infos;
+}
+
+Result<Worker> Pool::make_worker() const {
+  Result<std::unique_ptr<api::Lane>> lane = state_->make_lane();
+  if (!lane) return fail(lane.error());
+  auto state = std::make_unique<api::WorkerState>();
+  state->pool = state_;
+  state->lane = std::move(*lane);
+  return Worker(std::move(state));
+}
+
+Result<PoolStats> Pool::stats() const {
+  return state_->run([&](pool::Operation& op) { return state_->node.stats(op); });
+}
+
+// --- Worker ---
+
+Worker::Worker(std::unique_ptr<api::WorkerState> state) : state_(std::move(state)) {}
+Worker::Worker(Worker&&) noexcept = default;
+Worker& Worker::operator=(Worker&&) noexcept = default;
+Worker::~Worker() = default;
+
+void Worker::spawn(Task<void> task) { state_->lane->worker.spawn(std::move(task)); }
+void Worker::run() { state_->lane->worker.run(); }
+void Worker::start(std::coroutine_handle<> task) { state_->lane->worker.start(task); }
+void Worker::step() { state_->lane->worker.step(); }
+Counters Worker::counters() const { return state_->lane->session->endpoint().counters(); }
+
+Task<void> Worker::yield() { co_await state_->lane->worker.yield(); }
+
+}  // namespace pando

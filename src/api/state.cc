@@ -1,0 +1,216 @@
+#include "api/state.h"
+
+#include <fmt/format.h>
+
+#include "index/registry.h"
+
+namespace pando::api {
+
+namespace {
+
+std::size_t favourite_place() {
+  static std::atomic<std::size_t> threads{0};
+  thread_local const std::size_t kMine = threads.fetch_add(1, std::memory_order_relaxed);
+  return kMine;
+}
+
+// The settings that are stored with an index.
+IndexOptions format_options(const index::Kind& kind, const IndexOptions& all) {
+  IndexOptions stored = all;
+  for (const index::Setting& setting : kind.settings()) {
+    if (!setting.format) stored.settings.erase(setting.name);
+  }
+  return stored;
+}
+
+// Stored settings with the given ones on top; those of the format must agree.
+Result<IndexOptions> combine(const index::Kind& kind, const IndexOptions& stored,
+                             const IndexOptions& given, std::string_view name) {
+  if (given.kind != stored.kind) {
+    return fail(ErrorCode::kIncompatible,
+                fmt::format("index '{}' is of kind {}, not {}", name, stored.kind, given.kind));
+  }
+  if (given.key_type != stored.key_type) {
+    return fail(ErrorCode::kIncompatible,
+                fmt::format("keys: index '{}' has {} keys", name,
+                            stored.key_type == KeyType::kBytes ? "bytes" : "integer"));
+  }
+  Result<IndexOptions> spelled = kind.normalize(given);
+  if (!spelled) return fail(spelled.error());
+  IndexOptions combined = stored;
+  for (const auto& [key, text] : given.settings) {
+    const auto at = stored.settings.find(key);
+    const std::string& value = spelled->settings.find(key)->second;
+    if (at != stored.settings.end() && at->second != value) {
+      return fail(
+          ErrorCode::kIncompatible,
+          fmt::format("{}: index '{}' was created with {}, not {}", key, name, at->second, value));
+    }
+    combined.settings.insert_or_assign(key, text);
+  }
+  return kind.normalize(combined);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<PoolState>> PoolState::open(std::unique_ptr<fabric::Fabric> fabric,
+                                                   const PoolOptions& options) {
+  auto state = std::make_shared<PoolState>(std::move(fabric), options);
+  Result<std::unique_ptr<Lane>> lane = state->make_lane();
+  if (!lane) return fail(lane.error());
+  Status opened = (*lane)->worker.run(state->node.open(*(*lane)->session));
+  if (!opened) return fail(opened.error());
+  state->housekeeper_lane_ = std::move(*lane);
+  state->housekeeper_ = std::thread([self = state.get()] {
+    Lane& own = *self->housekeeper_lane_;
+    own.worker.run(self->node.housekeeping(*own.session));
+  });
+  return state;
+}
+
+PoolState::~PoolState() {
+  if (housekeeper_.joinable()) {
+    node.stop();
+    housekeeper_.join();
+    // What fails to be given back is found out by the others, as after a crash.
+    (void)housekeeper_lane_->worker.run(node.close(*housekeeper_lane_->session));
+  }
+  for (auto& place : parked_) delete place.load();
+}
+
+Result<std::unique_ptr<Lane>> PoolState::make_lane() {
+  auto lane = std::make_unique<Lane>();
+  Result<std::unique_ptr<pool::Session>> session = node.make_session(lane->worker);
+  if (!session) return fail(session.error());
+  lane->session = std::move(*session);
+  return lane;
+}
+
+Result<std::unique_ptr<Lane>> PoolState::take_lane() {
+  auto& place = parked_[favourite_place() % kParked];
+  if (Lane* mine = place.exchange(nullptr, std::memory_order_acquire)) {
+    return std::unique_ptr<Lane>(mine);
+  }
+  {
+    const std::lock_guard guard(spare_mutex_);
+    if (!spare_.empty()) {
+      std::unique_ptr<Lane> lane = std::move(spare_.back());
+      spare_.pop_back();
+      return lane;
+    }
+  }
+  return make_lane();
+}
+
+void PoolState::return_lane(std::unique_ptr<Lane> lane) {
+  auto& place = parked_[favourite_place() % kParked];
+  Lane* nobody = nullptr;
+  if (place.compare_exchange_strong(nobody, lane.get(), std::memory_order_release)) {
+    (void)lane.release();
+    return;
+  }
+  const std::lock_guard guard(spare_mutex_);
+  spare_.push_back(std::move(lane));
+}
+
+Result<std::shared_ptr<IndexState>> PoolState::share(const pool::IndexRecord& record,
+                                                     const IndexOptions& options,
+                                                     std::unique_ptr<index::Tree> tree) {
+  Result<const index::Kind*> kind = index::find_kind(options.kind);
+  if (!kind) return fail(kind.error());
+  auto* raw = new IndexState{shared_from_this(), record, {}, options, std::move(tree)};
+  raw->info = {record.name, format_options(**kind, options), record.format_version};
+  std::shared_ptr<IndexState> state(raw, [](IndexState* index) {
+    const std::shared_ptr<PoolState> pool = index->pool;
+    pool->close_index(index);
+  });
+  indexes_.insert_or_assign(record.name, state);
+  return state;
+}
+
+void PoolState::close_index(IndexState* index) {
+  const std::lock_guard guard(indexes_mutex_);
+  const std::unique_ptr<IndexState> dying(index);
+  const auto at = indexes_.find(index->info.name);
+  // Opened anew meanwhile: then it stays open in the catalogue.
+  if (at != indexes_.end() && !at->second.expired()) return;
+  if (at != indexes_.end()) indexes_.erase(at);
+  dying->tree.reset();
+  (void)run([&](pool::Operation& op) { return node.catalogue().close(op, dying->record); });
+}
+
+Result<std::shared_ptr<IndexState>> PoolState::create_index(std::string_view name,
+                                                            const IndexOptions& options) {
+  Result<const index::Kind*> kind = index::find_kind(options.kind);
+  if (!kind) return fail(kind.error());
+  Result<IndexOptions> spelled = (*kind)->normalize(options);
+  if (!spelled) return fail(spelled.error());
+  const std::string stored = format_options(**kind, *spelled).to_string();
+
+  const std::lock_guard guard(indexes_mutex_);
+  pool::Catalogue& catalogue = node.catalogue();
+  Result<pool::IndexRecord> record = run([&](pool::Operation& op) {
+    return catalogue.begin_create(op, name, (*kind)->format_version(), stored);
+  });
+  if (!record) return fail(record.error());
+  Result<std::unique_ptr<index::Tree>> tree = (*kind)->make(node, *record, *spelled);
+  Status made = tree ? run([&](pool::Operation& op) { return (*tree)->create(op); })
+                     : Status(fail(tree.error()));
+  if (made) {
+    made = run([&](pool::Operation& op) { return catalogue.publish(op, *record); });
+  }
+  if (!made) {
+    (void)run([&](pool::Operation& op) { return catalogue.abandon(op, *record); });
+    return fail(made.error());
+  }
+  Result<pool::IndexRecord> opened =
+      run([&](pool::Operation& op) { return catalogue.open(op, name); });
+  if (!opened) return fail(opened.error());
+  return share(*opened, *spelled, std::move(*tree));
+}
+
+Result<std::shared_ptr<IndexState>> PoolState::open_index(std::string_view name,
+                                                          const IndexOptions* options) {
+  const std::lock_guard guard(indexes_mutex_);
+  pool::Catalogue& catalogue = node.catalogue();
+  std::shared_ptr<IndexState> shared;
+  if (const auto at = indexes_.find(name); at != indexes_.end()) shared = at->second.lock();
+  Result<pool::IndexRecord> record =
+      shared ? Result<pool::IndexRecord>(shared->record)
+             : run([&](pool::Operation& op) { return catalogue.open(op, name); });
+  if (!record) return fail(record.error());
+
+  const auto opened = [&]() -> Result<std::shared_ptr<IndexState>> {
+    Result<IndexOptions> stored = IndexOptions::parse(record->options);
+    if (!stored) return fail(ErrorCode::kCorrupt, "options: " + stored.error().detail());
+    Result<const index::Kind*> kind = index::find_kind(stored->kind);
+    if (!kind) return fail(ErrorCode::kIncompatible, kind.error().detail());
+    if (record->format_version != (*kind)->format_version()) {
+      return fail(ErrorCode::kIncompatible,
+                  fmt::format("index '{}' has format {} of {}; this program knows format {}", name,
+                              record->format_version, stored->kind, (*kind)->format_version()));
+    }
+    Result<IndexOptions> all = combine(**kind, *stored, options ? *options : *stored, name);
+    if (!all) return fail(all.error());
+    if (shared) {
+      for (const auto& [setting, value] : options ? options->settings : shared->settings.settings) {
+        const std::string& now = shared->settings.settings.find(setting)->second;
+        if (now != all->settings.find(setting)->second) {
+          return fail(ErrorCode::kIncompatible,
+                      fmt::format("{}: this compute node has index '{}' open with {}, not {}",
+                                  setting, name, now, value));
+        }
+      }
+      return shared;
+    }
+    Result<std::unique_ptr<index::Tree>> tree = (*kind)->make(node, *record, *all);
+    if (!tree) return fail(tree.error());
+    return share(*record, *all, std::move(*tree));
+  }();
+  if (!opened && !shared) {
+    (void)run([&](pool::Operation& op) { return catalogue.close(op, *record); });
+  }
+  return opened;
+}
+
+}  // namespace pando::api

@@ -1,0 +1,107 @@
+// What the public handles stand for. Internal to src/api.
+//
+// Ownership: Pool, Index and Worker handles share a PoolState. An IndexState is shared by all
+// handles of one index in one compute node; the last one gone closes the index in the catalogue. A
+// Worker and each plain call in progress use a Session of their own.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "index/index.h"
+#include "pool/compute_node.h"
+#include "task/worker.h"
+#include <pando/pando.h>
+
+namespace pando::api {
+
+// A worker with its session.
+struct Lane {
+  // Unfinished tasks hold buffers of the session's endpoint: they go first.
+  ~Lane() { worker.drop_tasks(); }
+
+  task::Worker worker;
+  std::unique_ptr<pool::Session> session;
+};
+
+struct PoolState : std::enable_shared_from_this<PoolState> {
+  static Result<std::shared_ptr<PoolState>> open(std::unique_ptr<fabric::Fabric> fabric,
+                                                 const PoolOptions& options);
+  PoolState(std::unique_ptr<fabric::Fabric> fabric, const PoolOptions& options)
+      : node(std::move(fabric), options) {}
+  ~PoolState();
+
+  Result<std::unique_ptr<Lane>> make_lane();
+
+  // Runs the coroutine that `make` makes of a Session, to its end, on this thread.
+  template <class Make>
+  auto run_on_session(Make make)
+      -> decltype(make(std::declval<pool::Session&>()).handle().promise().take()) {
+    Result<std::unique_ptr<Lane>> lane = take_lane();
+    if (!lane) return fail(lane.error());
+    auto result = (*lane)->worker.run(make(*(*lane)->session));
+    return_lane(std::move(*lane));
+    return result;
+  }
+  // The same for a coroutine of one Operation.
+  template <class Make>
+  auto run(Make make) {
+    return run_on_session([&](pool::Session& session) { return with_operation(session, make); });
+  }
+
+  Result<std::shared_ptr<IndexState>> open_index(std::string_view name,
+                                                 const IndexOptions* options);
+  Result<std::shared_ptr<IndexState>> create_index(std::string_view name,
+                                                   const IndexOptions& options);
+  void close_index(IndexState* index);
+
+  pool::ComputeNode node;
+
+ private:
+  static constexpr std::size_t kParked = 32;
+
+  template <class Make>
+  static auto with_operation(pool::Session& session, Make& make)
+      -> decltype(make(std::declval<pool::Operation&>())) {
+    pool::Operation op(session);
+    co_return co_await make(op);
+  }
+  Result<std::unique_ptr<Lane>> take_lane();
+  void return_lane(std::unique_ptr<Lane> lane);
+  Result<std::shared_ptr<IndexState>> share(const pool::IndexRecord& record,
+                                            const IndexOptions& options,
+                                            std::unique_ptr<index::Tree> tree);
+
+  // Idle lanes for plain calls: each thread has a favourite place, so that it mostly gets the lane
+  // it had before, with one atomic exchange.
+  std::array<std::atomic<Lane*>, kParked> parked_{};
+  std::mutex spare_mutex_;
+  std::vector<std::unique_ptr<Lane>> spare_;
+
+  std::mutex indexes_mutex_;
+  std::map<std::string, std::weak_ptr<IndexState>, std::less<>> indexes_;
+
+  std::unique_ptr<Lane> housekeeper_lane_;
+  std::thread housekeeper_;
+};
+
+struct IndexState {
+  std::shared_ptr<PoolState> pool;
+  pool::IndexRecord record;
+  IndexInfo info;
+  IndexOptions settings;  // all of them, spelled out
+  std::unique_ptr<index::Tree> tree;
+};
+
+struct WorkerState {
+  std::shared_ptr<PoolState> pool;
+  std::unique_ptr<Lane> lane;
+};
+
+}  // namespace pando::api

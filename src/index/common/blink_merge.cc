@@ -1,0 +1,330 @@
+// BLink, the part that makes the tree shrink, and that finishes what the dead left.
+//
+// Two neighbours L and R under one parent P become one, L:
+//   1. lock P; try for L and R; see that they are neighbours and fit together
+//   2. R's header: flag leaving
+//   3. L's lines with R's entries, then L's header: R's high fence, flag absorbing     (commit)
+//   4. R's header: dead
+//   5. L's header: R's sibling, flag off; P's line without R's entry; all unlocked
+// Between 3 and 4 both cover R's range, with the same entries: both are locked, so neither changes.
+// A merger that dies leaves flags for whoever locks a node next. On absorbing, repair() does 4 and
+// L's part of 5. On leaving, stay_or_die() looks whether L covers R by now: then R dies, else it
+// stays. Entries in L beyond its fence (3 begun, not committed) are purged. P may go on naming the
+// dead R: readers go around it, and take the entry out (unlink()).
+#include <algorithm>
+
+#include "index/common/blink.h"
+#include "index/common/node_write.h"
+
+namespace pando::index {
+
+template <class K>
+Task<Status> BLink<K>::retire_node(Operation& op, const NodeRef& ref, std::uint8_t level) {
+  const fabric::Buffer buffer = op.buffer(kLineBytes);
+  fabric::Batch batch(op.cost());
+  batch.read(ref.address, buffer.data(), kLineBytes);
+  if (Status read = co_await op.submit(batch); !read) co_return read;
+  const Node<K> node(buffer.data(), kLineBytes);
+  if (node.judge(index_id(), level, ref) == Verdict::kDead) {
+    node_.allocator().retire({ref.address, node.version(), pool::BlockKind::kNode,
+                              static_cast<std::uint8_t>(pool::class_of(node_bytes(level)))});
+  }
+  co_return Status{};
+}
+
+template <class K>
+Task<Status> BLink<K>::merge(Operation& op, std::uint8_t level, View key) {
+  const auto above = static_cast<std::uint8_t>(level + 1);
+  const fabric::Buffer buffer = op.buffer(options_.inner_bytes);
+  NodeLock lock(locks_);
+  Result<Found<K>> found = co_await this->lock(op, key, above, buffer.data(), lock);
+  if (!found) {
+    co_return found.error().code() == ErrorCode::kNotFound ? Status{} : fail(found.error());
+  }
+  InnerNode<K> parent(buffer.data(), options_.inner_bytes);
+  auto sorted = co_await entries(op, parent);
+  if (!sorted) co_return fail(sorted.error());
+  if (!*sorted) co_return fail(ErrorCode::kCorrupt, "a separator of a locked node is unreadable");
+  const std::vector<InnerEntry<K>>& children = **sorted;
+  const auto after = std::ranges::upper_bound(children, key, {}, &InnerEntry<K>::key);
+  const auto at = static_cast<std::size_t>(after - children.begin());  // of the next one
+  bool merged = false;
+  if (at > 0 && at < children.size()) {
+    Status done = co_await merge_children(op, found->node, parent, lock, level, children[at - 1],
+                                          children[at], merged);
+    if (!done) co_return done;
+  }
+  if (!merged && at > 1) {
+    Status done = co_await merge_children(op, found->node, parent, lock, level, children[at - 2],
+                                          children[at - 1], merged);
+    if (!done) co_return done;
+  }
+  const std::size_t left_over = children.size() - (merged ? 1 : 0);
+  if (merged) {
+    cache_.erase(found->node);
+    counts_.merges.fetch_add(1, std::memory_order_relaxed);
+  } else {
+    Status unlocked = co_await locks_.unlock(op, lock);
+    if (!unlocked) co_return unlocked;
+  }
+  if (left_over <= parent.capacity() / 4) co_return co_await merge(op, above, key);
+  co_return Status{};
+}
+
+// On success with `merged`, the parent is written back and unlocked; else it stays locked.
+template <class K>
+Task<Status> BLink<K>::merge_children(Operation& op, NodeRef parent_ref, InnerNode<K> parent,
+                                      NodeLock& parent_lock, std::uint8_t level,
+                                      const InnerEntry<K>& left_entry,
+                                      const InnerEntry<K>& right_entry, bool& merged) {
+  const std::size_t bytes = node_bytes(level);
+  const fabric::Buffer left_buffer = op.buffer(bytes);
+  const fabric::Buffer right_buffer = op.buffer(bytes);
+  NodeLock left_lock(locks_);
+  NodeLock right_lock(locks_);
+  const NodeRef left_ref = left_entry.child;
+  const NodeRef right_ref = right_entry.child;
+  Result<bool> got =
+      co_await locks_.try_lock(op, left_lock, left_ref.address, left_buffer.data(), bytes);
+  if (!got) co_return fail(got.error());
+  if (!*got) co_return Status{};
+  got = co_await locks_.try_lock(op, right_lock, right_ref.address, right_buffer.data(), bytes);
+  if (!got) co_return fail(got.error());
+  if (!*got) co_return co_await locks_.unlock(op, left_lock);
+
+  Node<K> left(left_buffer.data(), bytes);
+  Node<K> right(right_buffer.data(), bytes);
+  const Verdict left_is = left.judge(index_id(), level, left_ref);
+  const Verdict right_is = right.judge(index_id(), level, right_ref);
+  const bool unlink = left_is == Verdict::kGood && right_is == Verdict::kDead && left.settled();
+  bool absorb = left_is == Verdict::kGood && right_is == Verdict::kGood && left.settled() &&
+                right.settled() && left.sibling() == right_ref && left.has(kHasHigh) &&
+                left.high() == right.low();
+  if (absorb) {
+    absorb = level == 0 ? leaves_.absorb(left, right)
+                        : absorb_inner(InnerNode<K>(left.bytes(), bytes),
+                                       InnerNode<K>(right.bytes(), bytes));
+  }
+  if (!unlink && !absorb) {
+    Status first = co_await locks_.unlock(op, left_lock);
+    Status second = co_await locks_.unlock(op, right_lock);
+    co_return first ? second : first;
+  }
+  if (absorb) {
+    // Should we die after the commit, whoever takes the right node over must know that it has none.
+    right.set_flag(kLeaving, true);
+    fabric::Batch leave(op.cost());
+    write_header(leave, right_ref, right);
+    if (Status done = co_await op.submit(leave); !done) co_return done;
+
+    const std::uint32_t version = left.version() + 1;
+    for (std::size_t i = 0; i < left.lines(); ++i) left.set_node_version(i, version);
+    left.set_floor(version);
+    left.set_flag(kAbsorbing, true);
+    if (right.has(kHasHigh)) {
+      left.set_high(right.high());
+    } else {
+      left.set_flag(kHasHigh, false);
+    }
+    fabric::Batch commit(op.cost());
+    write_lines(commit, left_ref, left);
+    write_header(commit, left_ref, left);
+    if (Status done = co_await op.submit(commit); !done) co_return done;
+
+    right.set_flag(kLeaving, false);
+    right.set_flag(kDead, true);
+    right.set_node_version(0, right.version() + 1);
+    fabric::Batch bury(op.cost());
+    write_header(bury, right_ref, right);
+    if (Status done = co_await op.submit(bury); !done) co_return done;
+    left.set_sibling(right.sibling());
+    left.set_flag(kAbsorbing, false);
+  }
+
+  fabric::Batch finish(op.cost());
+  if (absorb) write_header(finish, left_ref, left);
+  locks_.add_unlock(finish, left_lock);
+  locks_.add_unlock(finish, right_lock);
+  for (std::size_t slot = 0; slot < parent.capacity(); ++slot) {
+    if (parent.empty(slot) || parent.child(slot) != right_ref) continue;
+    parent.clear(slot);
+    write_line(finish, parent_ref, Node<K>(parent), InnerNode<K>::line_of(slot));
+  }
+  locks_.add_unlock(finish, parent_lock);
+  if (Status done = co_await op.submit(finish); !done) co_return done;
+  locks_.unlocked(left_lock);
+  locks_.unlocked(right_lock);
+  locks_.unlocked(parent_lock);
+  merged = true;
+  node_.allocator().retire({right_ref.address, right.version(), pool::BlockKind::kNode,
+                            static_cast<std::uint8_t>(pool::class_of(bytes))});
+  if (level == 0) co_return co_await drop_cell(op, right.low(), true);
+  co_return Status{};
+}
+
+template <class K>
+bool BLink<K>::absorb_inner(InnerNode<K> left, InnerNode<K> right) {
+  std::size_t on_left = 0;
+  std::size_t on_right = 0;
+  for (std::size_t slot = 0; slot < left.capacity(); ++slot) {
+    on_left += left.empty(slot) ? 0u : 1u;
+    on_right += right.empty(slot) ? 0u : 1u;
+  }
+  if (!worth_absorbing(on_left, on_right, left.capacity())) return false;
+  std::size_t place = 0;
+  for (std::size_t slot = 0; slot < right.capacity(); ++slot) {
+    if (right.empty(slot)) continue;
+    while (!left.empty(place)) ++place;
+    left.set(place, right.cell(slot), right.child(slot));
+  }
+  return true;
+}
+
+// What becomes of a node whose merger died: the flag leaving tells that its left neighbour was
+// about to cover its range. Nobody merges a node with that flag, so the answer holds until it is
+// written. REQUIRES: no lock is held, as finding the neighbour may have to wait for some.
+template <class K>
+Task<Status> BLink<K>::stay_or_die(Operation& op, const NodeRef& ref, std::uint8_t level,
+                                   Cell low) {
+  Result<bool> gone = co_await absorbed(op, ref, level, low);
+  if (!gone) co_return fail(gone.error());
+  const fabric::Buffer buffer = op.buffer(node_bytes(level));
+  NodeLock lock(locks_);
+  if (Status got = co_await fetch(op, ref, level, buffer.data(), &lock); !got) co_return got;
+  Node<K> node(buffer.data(), node_bytes(level));
+  const Verdict verdict = node.judge(index_id(), level, ref);
+  if (verdict == Verdict::kStale || verdict == Verdict::kDead || !node.has(kLeaving)) {
+    co_return co_await locks_.unlock(op, lock);
+  }
+  counts_.repairs.fetch_add(1, std::memory_order_relaxed);
+  node.set_flag(kLeaving, false);
+  if (*gone) {
+    node.set_flag(kDead, true);
+    node.set_node_version(0, node.version() + 1);
+  }
+  fabric::Batch write(op.cost());
+  write_header(write, ref, node);
+  co_return co_await locks_.write_and_unlock(op, write, lock);
+}
+
+// Whether the left neighbour of a node that is leaving covers its range: the merger died after the
+// commit. (If it did and has been split since, at the very same key, its repairer has buried the
+// node before, so the node is looked at last.)
+template <class K>
+Task<Result<bool>> BLink<K>::absorbed(Operation& op, const NodeRef& ref, std::uint8_t level,
+                                      Cell low_cell) {
+  Result<Owned> low = co_await whole_key(op, low_cell);
+  if (!low) co_return fail(low.error());
+  const fabric::Buffer buffer = op.buffer(kLineBytes);
+  Owned from = *low;  // lower where a dead node is in the way
+  for (;;) {
+    if (op.expired()) co_return fail(ErrorCode::kTimeout, "finding the left neighbour of a node");
+    Result<Route<K>> left = co_await this->route(op, from, level, true);
+    if (!left) co_return fail(left.error());
+    NodeRef at = left->node;
+    while (at) {
+      fabric::Batch batch(op.cost());
+      batch.read(at.address, buffer.data(), kLineBytes);
+      if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
+      const Node<K> header(buffer.data(), kLineBytes);
+      const Verdict verdict = header.judge(index_id(), level, at);
+      if (verdict == Verdict::kDead && at == left->node && left->parent && left->fresh) {
+        from = Owned(left->parent->key(left->slot));
+      }
+      if (verdict != Verdict::kGood) break;
+      if (!header.has(kHasHigh)) co_return true;
+      Result<Owned> high = co_await whole_key(op, header.high());
+      if (!high) break;
+      if (*low < *high) co_return true;
+      if (*low == *high) {
+        Result<bool> lives = co_await alive(op, ref, level);
+        if (!lives) co_return fail(lives.error());
+        co_return !*lives;
+      }
+      at = header.sibling();
+    }
+    misled(*left);
+    op.count_retry();
+    co_await op.worker().yield();
+  }
+}
+
+// Takes the entry of a dead node out of its parent, if nobody has the parent's lock just now. The
+// block is left to itself: its left neighbour may still have it as its sibling. The parent's first
+// entry stays: without it the parent would not know where its own range leads.
+template <class K>
+Task<Status> BLink<K>::unlink(Operation& op, const NodeRef& parent, std::uint8_t level,
+                              const NodeRef& dead) {
+  const auto above = static_cast<std::uint8_t>(level + 1);
+  const fabric::Buffer buffer = op.buffer(options_.inner_bytes);
+  NodeLock lock(locks_);
+  Result<bool> got =
+      co_await locks_.try_lock(op, lock, parent.address, buffer.data(), options_.inner_bytes);
+  if (!got) co_return fail(got.error());
+  if (!*got) co_return Status{};
+  InnerNode<K> node(buffer.data(), options_.inner_bytes);
+  if (node.judge(index_id(), above, parent) == Verdict::kGood && node.settled()) {
+    for (std::size_t slot = 0; slot < node.capacity(); ++slot) {
+      if (node.empty(slot) || node.child(slot) != dead || node.cell(slot) == node.low()) continue;
+      node.clear(slot);
+      fabric::Batch batch(op.cost());
+      write_line(batch, parent, Node<K>(node), InnerNode<K>::line_of(slot));
+      cache_.erase(parent);
+      counts_.helped.fetch_add(1, std::memory_order_relaxed);
+      co_return co_await locks_.write_and_unlock(op, batch, lock);
+    }
+  }
+  co_return co_await locks_.unlock(op, lock);
+}
+
+template <class K>
+Task<Status> BLink<K>::repair(Operation& op, NodeRef ref, Node<K> node) {
+  counts_.repairs.fetch_add(1, std::memory_order_relaxed);
+  if (node.has(kDead)) co_return Status{};
+  std::uint32_t version = node.version();
+  for (std::size_t i = 0; i < node.lines(); ++i) version = std::max(version, node.node_version(i));
+  ++version;
+  if (node.has(kAbsorbing)) {
+    const NodeRef right_ref = node.sibling();
+    const fabric::Buffer buffer = op.buffer(kLineBytes);
+    fabric::Batch read(op.cost());
+    read.read(right_ref.address, buffer.data(), kLineBytes);
+    if (Status done = co_await op.submit(read); !done) co_return done;
+    Node<K> right(buffer.data(), kLineBytes);
+    const Verdict right_is = right.judge(index_id(), node.level(), right_ref);
+    if (right_is != Verdict::kStale && right_is != Verdict::kDead) {
+      right.set_flag(kLeaving, false);
+      right.set_flag(kDead, true);
+      right.set_node_version(0, right.version() + 1);
+      fabric::Batch bury(op.cost());
+      write_header(bury, right_ref, right);
+      if (Status done = co_await op.submit(bury); !done) co_return done;
+    }
+    node.set_sibling(right.sibling());
+    node.set_flag(kAbsorbing, false);
+  }
+  // What lies beyond the fence goes, as at the end of a split.
+  if (node.level() == 0) {
+    if (Status done = co_await leaves_.purge(op, node); !done) co_return done;
+  } else {
+    InnerNode<K> inner(node.bytes(), node.size());
+    auto kept = co_await entries(op, inner, true);
+    if (!kept) co_return fail(kept.error());
+    for (std::size_t slot = 0; slot < inner.capacity(); ++slot) {
+      if (inner.empty(slot)) continue;
+      if (std::ranges::find(**kept, inner.child(slot), &InnerEntry<K>::child) == (*kept)->end()) {
+        inner.clear(slot);
+      }
+    }
+  }
+  node.set_node_version(0, version - 1);  // write_split adds the one
+  fabric::Batch write(op.cost());
+  write_split(write, ref, node);
+  co_return co_await op.submit(write);
+}
+
+// Of the members, those defined in this file.
+template class BLink<IntKeys>;
+template class BLink<ByteKeys>;
+
+}  // namespace pando::index

@@ -1,0 +1,126 @@
+#include "index/common/items.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <pando/key.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "pool/compute_node.h"
+
+namespace pando::index {
+
+std::uint64_t hash_key(std::string_view key, std::uint64_t seed) {
+  return XXH3_64bits_withSeed(key.data(), key.size(), seed);
+}
+
+Task<Result<PreparedItem>> prepare_item(Operation& op, std::string_view key,
+                                        std::string_view value) {
+  PreparedItem prepared;
+  Result<pool::Block> block = co_await op.node().allocator().allocate(
+      op, pool::BlockKind::kItem, pool::item_bytes(key.size(), value.size()));
+  if (!block) co_return fail(block.error());
+  prepared.item = {*block, pool::ItemPointer::to(*block)};
+  prepared.buffer = op.buffer(block->bytes());
+  prepared.bytes = pool::encode_item(prepared.buffer.data(), *block, key, value);
+  co_return std::move(prepared);
+}
+
+Task<Result<WrittenItem>> write_item(Operation& op, std::string_view key, std::string_view value) {
+  Result<PreparedItem> prepared = co_await prepare_item(op, key, value);
+  if (!prepared) co_return fail(prepared.error());
+  fabric::Batch batch(op.cost());
+  batch.write(prepared->item.block.address, prepared->buffer.data(), prepared->bytes);
+  Status status = co_await op.submit(batch);
+  if (!status) co_return fail(status.error());
+  co_return prepared->item;
+}
+
+Task<Result<FetchedItem>> fetch_item(Operation& op, pool::ItemPointer pointer) {
+  Result<std::vector<FetchedItem>> items = co_await fetch_items(op, {&pointer, 1});
+  if (!items) co_return fail(items.error());
+  co_return std::move(items->front());
+}
+
+Task<Result<std::vector<FetchedItem>>> fetch_items(Operation& op,
+                                                   std::span<const pool::ItemPointer> pointers) {
+  std::vector<FetchedItem> items(pointers.size());
+  fabric::Batch batch(op.cost());
+  for (std::size_t i = 0; i < pointers.size(); ++i) {
+    if (!pointers[i].plausible()) continue;
+    items[i].buffer = op.buffer(pointers[i].bytes());
+    batch.read(pointers[i].address(), items[i].buffer.data(), pointers[i].bytes());
+  }
+  Status status = co_await op.submit(batch);
+  if (!status) co_return fail(status.error());
+  for (std::size_t i = 0; i < pointers.size(); ++i) {
+    if (items[i].buffer) items[i].view = pool::decode_item(items[i].buffer.data(), pointers[i]);
+  }
+  co_return std::move(items);
+}
+
+Task<Result<std::vector<std::optional<std::string>>>> fetch_keys(
+    Operation& op, std::span<const pool::ItemPointer> pointers) {
+  constexpr std::size_t kFirst = 256;
+  std::vector<std::optional<std::string>> keys(pointers.size());
+  const fabric::Buffer heads = op.buffer(std::max<std::size_t>(1, pointers.size()) * kFirst);
+  fabric::Batch batch(op.cost());
+  for (std::size_t i = 0; i < pointers.size(); ++i) {
+    if (!pointers[i].plausible()) continue;
+    batch.read(pointers[i].address(), heads.data() + i * kFirst,
+               std::min(kFirst, pointers[i].bytes()));
+  }
+  if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
+  fabric::Batch more(op.cost());
+  std::vector<std::pair<std::size_t, fabric::Buffer>> rests;
+  for (std::size_t i = 0; i < pointers.size(); ++i) {
+    if (!pointers[i].plausible()) continue;
+    const std::byte* head = heads.data() + i * kFirst;
+    const std::size_t length = reinterpret_cast<const pool::ItemHeader*>(head)->key_length;
+    if (length > kMaxKeyBytes || pool::item_bytes(length, 0) > pointers[i].bytes()) continue;
+    const std::size_t here = std::min(length, kFirst - sizeof(pool::ItemHeader));
+    keys[i] = std::string(reinterpret_cast<const char*>(head) + sizeof(pool::ItemHeader), here);
+    if (here == length) continue;
+    rests.emplace_back(i, op.buffer(length - here));
+    more.read(pointers[i].address() + kFirst, rests.back().second.data(), length - here);
+    keys[i]->resize(length);
+  }
+  if (Status read = co_await op.submit(more); !read) co_return fail(read.error());
+  for (const auto& [i, rest] : rests) {
+    const std::size_t here = kFirst - sizeof(pool::ItemHeader);
+    std::memcpy(keys[i]->data() + here, rest.data(), keys[i]->size() - here);
+  }
+  co_return std::move(keys);
+}
+
+Task<Status> retire_item(Operation& op, pool::ItemPointer pointer, bool published) {
+  if (published) co_return co_await retire_items(op, {&pointer, 1});
+  fabric::Batch batch(op.cost());
+  const fabric::Buffer header = op.buffer(sizeof(pool::ItemHeader));
+  batch.read(pointer.address(), header.data(), sizeof(pool::ItemHeader));
+  Status status = co_await op.submit(batch);
+  if (!status) co_return status;
+  const auto* item = reinterpret_cast<const pool::ItemHeader*>(header.data());
+  op.node().allocator().release(pool::item_block(pointer, item->incarnation));
+  co_return Status{};
+}
+
+Task<Status> retire_items(Operation& op, std::span<const pool::ItemPointer> pointers) {
+  fabric::Batch batch(op.cost());
+  const std::size_t each = fabric::kLineBytes;
+  const fabric::Buffer headers = op.buffer(std::max<std::size_t>(1, pointers.size()) * each);
+  for (std::size_t i = 0; i < pointers.size(); ++i) {
+    batch.read(pointers[i].address(), headers.data() + i * each, sizeof(pool::ItemHeader));
+  }
+  Status status = co_await op.submit(batch);
+  if (!status) co_return status;
+  for (std::size_t i = 0; i < pointers.size(); ++i) {
+    const auto* item = reinterpret_cast<const pool::ItemHeader*>(headers.data() + i * each);
+    op.node().allocator().retire(pool::item_block(pointers[i], item->incarnation));
+  }
+  co_return Status{};
+}
+
+}  // namespace pando::index

@@ -1,0 +1,78 @@
+#include "index/common/local_locks.h"
+
+namespace pando::index {
+
+namespace {
+
+template <class Ticket>
+Ticket* find(Ticket* first, fabric::Address lock, Ticket* Ticket::* next) {
+  while (first != nullptr && first->lock != lock) first = first->*next;
+  return first;
+}
+
+}  // namespace
+
+bool LocalLocks::try_acquire(Ticket& ticket, fabric::Address lock) {
+  ticket = Ticket{};
+  ticket.lock = lock;
+  Bucket& in = bucket(lock);
+  const std::lock_guard guard(in.mutex);
+  if (find(in.holders, lock, &Ticket::next_holder_) != nullptr) return false;
+  ticket.next_holder_ = in.holders;
+  in.holders = &ticket;
+  return true;
+}
+
+bool LocalLocks::enqueue(Ticket& ticket, task::Worker& worker, std::coroutine_handle<> waiter) {
+  Bucket& in = bucket(ticket.lock);
+  const std::lock_guard guard(in.mutex);
+  Ticket* holder = find(in.holders, ticket.lock, &Ticket::next_holder_);
+  if (holder == nullptr) {
+    ticket.next_holder_ = in.holders;
+    in.holders = &ticket;
+    return false;
+  }
+  ticket.worker_ = &worker;
+  ticket.waiter_ = waiter;
+  if (holder->last_waiter_ != nullptr) {
+    holder->last_waiter_->next_waiter_ = &ticket;
+  } else {
+    holder->first_waiter_ = &ticket;
+  }
+  holder->last_waiter_ = &ticket;
+  return true;
+}
+
+bool LocalLocks::should_hand_over(const Ticket& ticket, std::uint32_t limit) {
+  if (ticket.handovers_ >= limit) return false;
+  const std::lock_guard guard(bucket(ticket.lock).mutex);
+  return ticket.first_waiter_ != nullptr;
+}
+
+void LocalLocks::release(Ticket& ticket, bool handed_over, std::uint64_t word) {
+  Bucket& in = bucket(ticket.lock);
+  Ticket* next = nullptr;
+  {
+    const std::lock_guard guard(in.mutex);
+    Ticket** link = &in.holders;
+    while (*link != &ticket) link = &(*link)->next_holder_;
+    next = ticket.first_waiter_;
+    if (next == nullptr) {
+      *link = ticket.next_holder_;
+    } else {
+      next->first_waiter_ = next->next_waiter_;
+      next->last_waiter_ = next->first_waiter_ == nullptr ? nullptr : ticket.last_waiter_;
+      next->next_waiter_ = nullptr;
+      next->handed_over = handed_over;
+      next->word = word;
+      next->handovers_ = handed_over ? ticket.handovers_ + 1 : 0;
+      next->next_holder_ = ticket.next_holder_;
+      *link = next;
+    }
+  }
+  ticket.first_waiter_ = ticket.last_waiter_ = ticket.next_holder_ = nullptr;
+  // Outside the lock: the woken coroutine may be gone from its frame before wake() returns.
+  if (next != nullptr) next->worker_->wake(next->waiter_);
+}
+
+}  // namespace pando::index

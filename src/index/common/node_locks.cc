@@ -1,0 +1,240 @@
+#include "index/common/node_locks.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "task/worker.h"
+
+namespace pando::index {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr int kEagerAttempts = 16;
+constexpr task::Duration kLongestPause = 100us;
+
+// Waits a little longer each time, letting the worker's other coroutines run: one of them may be
+// the holder.
+Task<void> pause(Operation& op, int attempt) {
+  if (attempt < kEagerAttempts) {
+    co_await op.worker().yield();
+    co_return;
+  }
+  const int doublings = std::min(attempt - kEagerAttempts, 7);
+  co_await op.worker().sleep_for(std::min<task::Duration>(1us * (1 << doublings), kLongestPause));
+}
+
+}  // namespace
+
+NodeLock::~NodeLock() {
+  if (held_ || local_) locks_.abandon(*this);
+}
+
+NodeLocks::NodeLocks(pool::ComputeNode& node, const LockOptions& options)
+    : node_(node), options_(options) {
+  node_.budget().take(pool::Part::kLockTable, bytes());
+}
+
+NodeLocks::~NodeLocks() { node_.budget().give_back(pool::Part::kLockTable, bytes()); }
+
+fabric::Address NodeLocks::word_for(fabric::Address node) const {
+  if (!options_.on_chip) return node;
+  const std::uint64_t words = node_.fabric().caps().onchip_bytes / sizeof(std::uint64_t);
+  const std::uint64_t hash = (node.raw() * 0x9e3779b97f4a7c15u) >> 20;
+  return {node.node(), fabric::Address::kOnChip + hash % words * sizeof(std::uint64_t)};
+}
+
+std::uint64_t NodeLocks::new_word() {
+  return (std::uint64_t{node_.membership().self()} << 32) |
+         sequence_.fetch_add(1, std::memory_order_relaxed);
+}
+
+Task<Status> NodeLocks::read(Operation& op, NodeLock& lock, fabric::Address address,
+                             std::byte* into, std::size_t bytes) {
+  fabric::Batch batch(op.cost());
+  load(batch, lock);
+  batch.read(address, into, bytes);
+  Status status = co_await op.submit(batch);
+  if (status) lock.carried_bytes_ = 0;
+  co_return status;
+}
+
+void NodeLocks::load(fabric::Batch& batch, const NodeLock& lock) {
+  if (lock.carried_bytes_ != 0) {
+    batch.write(lock.carried_to_, lock.carried_from_, lock.carried_bytes_);
+  }
+}
+
+// One CAS of the lock word from `expected` to a word of ours, with the node read behind it.
+Task<Result<bool>> NodeLocks::attempt(Operation& op, NodeLock& lock, fabric::Address address,
+                                      std::uint64_t expected, std::byte* into, std::size_t bytes,
+                                      std::uint64_t& seen) {
+  const std::uint64_t word = new_word();
+  fabric::Batch batch(op.cost());
+  load(batch, lock);
+  const std::size_t cas = batch.compare_swap(lock.word_at_, expected, word);
+  if (options_.lock_with_read) batch.read(address, into, bytes);
+  Status status = co_await op.submit(batch);
+  if (status) lock.carried_bytes_ = 0;
+  seen = batch[cas].previous;
+  const bool swapped = batch[cas].outcome == fabric::Outcome::kExecuted && batch[cas].succeeded();
+  if (swapped || batch[cas].outcome == fabric::Outcome::kIndeterminate) {
+    // Where it may have happened, treat the lock as ours until let_go() has passed it on.
+    lock.word_ = word;
+    lock.held_ = true;
+  }
+  if (status && swapped && !options_.lock_with_read) {
+    status = co_await read(op, lock, address, into, bytes);
+  }
+  if (!status) {
+    abandon(lock);
+    co_return fail(status.error());
+  }
+  co_return swapped;
+}
+
+Task<Status> NodeLocks::lock(Operation& op, NodeLock& lock, fabric::Address address,
+                             std::byte* into, std::size_t bytes) {
+  lock.word_at_ = word_for(address);
+  lock.repair_ = false;
+  if (options_.local_table) {
+    co_await local_.acquire(lock.ticket_, lock.word_at_, op.worker());
+    lock.local_ = true;
+    if (lock.ticket_.handed_over) {
+      lock.word_ = lock.ticket_.word;
+      lock.held_ = true;
+      Status status = co_await read(op, lock, address, into, bytes);
+      if (!status) abandon(lock);
+      co_return status;
+    }
+  }
+  std::uint64_t last_seen = 0;
+  task::TimePoint since = op.worker().now();
+  std::uint64_t expected = 0;
+  for (int tries = 0;; ++tries) {
+    std::uint64_t seen = 0;
+    Result<bool> locked = co_await attempt(op, lock, address, expected, into, bytes, seen);
+    if (!locked) co_return fail(locked.error());
+    if (*locked) {
+      lock.repair_ = expected != 0;
+      if (lock.repair_) {
+        adopt_orphan(expected);
+        takeovers_.fetch_add(1, std::memory_order_relaxed);
+      }
+      co_return Status{};
+    }
+    op.count_retry();
+    if (op.expired()) {
+      let_go(lock);
+      co_return fail(ErrorCode::kTimeout, "waiting for the lock of a node");
+    }
+    expected = 0;
+    if (seen != last_seen) {
+      last_seen = seen;
+      since = op.worker().now();
+      tries = 0;
+    }
+    if (seen != 0 && orphaned(seen)) {
+      expected = seen;
+      continue;
+    }
+    const auto owner = static_cast<pool::OwnerId>(seen >> 32);
+    if (seen != 0 && owner != node_.membership().self() &&
+        op.worker().now() - since > node_.options().lease / 4) {
+      Result<bool> gone = co_await node_.membership().gone(op, owner);
+      if (!gone) {
+        let_go(lock);
+        co_return fail(gone.error());
+      }
+      if (*gone) expected = seen;
+      since = op.worker().now();
+    }
+    if (expected == 0) co_await pause(op, tries);
+  }
+}
+
+Task<Result<bool>> NodeLocks::try_lock(Operation& op, NodeLock& lock, fabric::Address address,
+                                       std::byte* into, std::size_t bytes) {
+  lock.word_at_ = word_for(address);
+  if (options_.local_table) {
+    if (!local_.try_acquire(lock.ticket_, lock.word_at_)) co_return false;
+    lock.local_ = true;
+  }
+  std::uint64_t seen = 0;
+  Result<bool> locked = co_await attempt(op, lock, address, 0, into, bytes, seen);
+  if (locked && !*locked) let_go(lock);
+  co_return locked;
+}
+
+void NodeLocks::add_unlock(fabric::Batch& batch, NodeLock& lock) {
+  lock.hand_over_ = lock.local_ && options_.handovers > 0 &&
+                    local_.should_hand_over(lock.ticket_, options_.handovers);
+  if (!lock.hand_over_) batch.write_word(lock.word_at_, &lock.zero_);
+}
+
+void NodeLocks::unlocked(NodeLock& lock) {
+  lock.held_ = false;
+  if (lock.hand_over_) handed_over_.fetch_add(1, std::memory_order_relaxed);
+  let_go(lock);
+}
+
+Task<Status> NodeLocks::unlock(Operation& op, NodeLock& lock) {
+  fabric::Batch batch(op.cost());
+  add_unlock(batch, lock);
+  Status status = co_await op.submit(batch);
+  if (status) {
+    unlocked(lock);
+  } else {
+    abandon(lock);
+  }
+  co_return status;
+}
+
+Task<Status> NodeLocks::write_and_unlock(Operation& op, fabric::Batch& batch, NodeLock& lock) {
+  if (!options_.unlock_with_write) {
+    Status written = co_await op.submit(batch);
+    if (!written) {
+      abandon(lock);
+      co_return written;
+    }
+    co_return co_await unlock(op, lock);
+  }
+  add_unlock(batch, lock);
+  Status status = co_await op.submit(batch);
+  if (status) {
+    unlocked(lock);
+  } else {
+    abandon(lock);
+  }
+  co_return status;
+}
+
+// Leaves the local queue; the remote lock is free, or handed over.
+void NodeLocks::let_go(NodeLock& lock) {
+  if (lock.local_) local_.release(lock.ticket_, lock.hand_over_, lock.word_);
+  lock.local_ = lock.hand_over_ = false;
+}
+
+// Gives up a lock whose word may or may not still be ours at the memory node. It is never handed
+// over: whoever of this compute node meets the word there takes it over, for repair.
+void NodeLocks::abandon(NodeLock& lock) {
+  if (lock.held_) {
+    const std::lock_guard guard(orphans_mutex_);
+    orphans_.push_back(lock.word_);
+  }
+  lock.held_ = lock.hand_over_ = false;
+  let_go(lock);
+}
+
+bool NodeLocks::orphaned(std::uint64_t word) {
+  const std::lock_guard guard(orphans_mutex_);
+  return std::ranges::find(orphans_, word) != orphans_.end();
+}
+
+void NodeLocks::adopt_orphan(std::uint64_t word) {
+  const std::lock_guard guard(orphans_mutex_);
+  std::erase(orphans_, word);
+}
+
+}  // namespace pando::index

@@ -1,0 +1,132 @@
+// NodeLocks: locking nodes in far memory. A remote lock word behind a local queue.
+//
+// A lock word is 0, or {owner id:32, sequence:32}: it names its owner from the moment the CAS swaps
+// it in. The word stands in the node's first eight bytes, or, where the option says so and the
+// memory nodes have it, in a hashed table of words in on-chip memory; then several nodes share a
+// word, and whoever needs several locks asks with try_lock and backs out.
+//
+// Locking costs one round trip together with reading the node (CAS, then READ, in one batch);
+// writing back and unlocking cost one together (add_unlock appends to the batch that writes). Each
+// of the two combinations can be switched off.
+//
+// A lock whose owner is gone (pool/membership.h) is taken over, by CAS from the dead owner's word;
+// the node may then be in the middle of a change, and `repair` says so.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "fabric/verbs.h"
+#include "index/common/local_locks.h"
+#include "pool/compute_node.h"
+#include "pool/operation.h"
+#include <pando/result.h>
+#include <pando/task.h>
+
+namespace pando::index {
+
+using pool::Operation;
+
+struct LockOptions {
+  bool local_table = true;        // queue locally before the remote lock
+  std::uint32_t handovers = 16;   // hand the remote lock over locally, this many times in a row
+  bool lock_with_read = true;     // lock and READ in one batch
+  bool unlock_with_write = true;  // WRITE and unlock in one batch
+  bool on_chip = false;           // lock words in the memory nodes' on-chip memory
+};
+
+class NodeLocks;
+
+// A lock wanted or held. Lives in the coroutine that uses it.
+class NodeLock {
+ public:
+  explicit NodeLock(NodeLocks& locks) : locks_(locks) {}
+  // Held still (the coroutine was destroyed in the middle): left for the next taker to repair.
+  ~NodeLock();
+  NodeLock(const NodeLock&) = delete;
+  NodeLock& operator=(const NodeLock&) = delete;
+
+  bool held() const { return held_; }
+  // The previous holder did not finish: the node must be repaired before anything else.
+  bool repair() const { return repair_; }
+  void repaired() { repair_ = false; }
+  // A WRITE that rides along with the round trip that locks: of something that nobody can reach
+  // yet. `from` must live until the lock is held.
+  void carry(fabric::Address to, const std::byte* from, std::size_t bytes) {
+    carried_to_ = to;
+    carried_from_ = from;
+    carried_bytes_ = bytes;
+  }
+
+ private:
+  friend class NodeLocks;
+  NodeLocks& locks_;
+  LocalLocks::Ticket ticket_;
+  fabric::Address word_at_;
+  std::uint64_t word_ = 0;
+  std::uint64_t zero_ = 0;
+  bool local_ = false;
+  bool held_ = false;
+  bool repair_ = false;
+  bool hand_over_ = false;
+  fabric::Address carried_to_;
+  const std::byte* carried_from_ = nullptr;
+  std::size_t carried_bytes_ = 0;
+};
+
+class NodeLocks {
+ public:
+  NodeLocks(pool::ComputeNode& node, const LockOptions& options);
+  ~NodeLocks();
+
+  // Locks the node at `address` and reads its first `bytes` bytes into `into`. Waits until the op's
+  // deadline (kTimeout). On error the lock is not held.
+  Task<Status> lock(Operation& op, NodeLock& lock, fabric::Address address, std::byte* into,
+                    std::size_t bytes);
+  // One attempt. False: someone has it.
+  Task<Result<bool>> try_lock(Operation& op, NodeLock& lock, fabric::Address address,
+                              std::byte* into, std::size_t bytes);
+
+  // Appends the unlocking to a batch that writes to the node, or decides to hand over. The batch
+  // must complete, then call unlocked().
+  void add_unlock(fabric::Batch& batch, NodeLock& lock);
+  void unlocked(NodeLock& lock);
+  // Writes nothing but the unlock (one round trip, none where handed over).
+  Task<Status> unlock(Operation& op, NodeLock& lock);
+  // Submits the batch of WRITEs with the unlock: in one round trip, or two where the option is off.
+  Task<Status> write_and_unlock(Operation& op, fabric::Batch& batch, NodeLock& lock);
+
+  const LockOptions& options() const { return options_; }
+  bool shares_words() const { return options_.on_chip; }
+  std::uint64_t takeovers() const { return takeovers_.load(std::memory_order_relaxed); }
+  std::uint64_t handed_over() const { return handed_over_.load(std::memory_order_relaxed); }
+  std::size_t bytes() const { return sizeof(*this); }
+
+ private:
+  friend class NodeLock;
+  fabric::Address word_for(fabric::Address node) const;
+  std::uint64_t new_word();
+  Task<Result<bool>> attempt(Operation& op, NodeLock& lock, fabric::Address address,
+                             std::uint64_t expected, std::byte* into, std::size_t bytes,
+                             std::uint64_t& seen);
+  Task<Status> read(Operation& op, NodeLock& lock, fabric::Address address, std::byte* into,
+                    std::size_t bytes);
+  static void load(fabric::Batch& batch, const NodeLock& lock);
+  void let_go(NodeLock& lock);
+  void abandon(NodeLock& lock);
+  bool orphaned(std::uint64_t word);
+  void adopt_orphan(std::uint64_t word);
+
+  pool::ComputeNode& node_;
+  const LockOptions options_;
+  LocalLocks local_;
+  std::atomic<std::uint32_t> sequence_{0};
+  std::atomic<std::uint64_t> takeovers_{0};
+  std::atomic<std::uint64_t> handed_over_{0};
+  std::mutex orphans_mutex_;
+  std::vector<std::uint64_t> orphans_;  // words of our own that nobody holds any more
+};
+
+}  // namespace pando::index

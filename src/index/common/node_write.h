@@ -1,0 +1,46 @@
+// Writing whole nodes back, in the orders that node.h asks for.
+#pragma once
+
+#include "fabric/verbs.h"
+#include "index/common/node.h"
+
+namespace pando::index {
+
+// The header line but for its lock word, which belongs to the lock.
+template <class K>
+void write_header(fabric::Batch& batch, const NodeRef& ref, Node<K> node) {
+  constexpr std::size_t kFrom = HeaderAt::kSibling;
+  batch.write(ref.address + kFrom, node.bytes() + kFrom, kLineBytes - kFrom);
+}
+
+// Every line but the header.
+template <class K>
+void write_lines(fabric::Batch& batch, const NodeRef& ref, Node<K> node) {
+  batch.write(ref.address + kLineBytes, node.line(1), node.size() - kLineBytes);
+}
+
+// A new node, that nobody can reach yet.
+template <class K>
+void write_new(fabric::Batch& batch, const NodeRef& ref, Node<K> node) {
+  write_header(batch, ref, node);
+  write_lines(batch, ref, node);
+}
+
+// One line, after a change of its entries.
+template <class K>
+void write_line(fabric::Batch& batch, const NodeRef& ref, Node<K> node, std::size_t line) {
+  node.bump_entry_version(line);
+  batch.write(ref.address + line * kLineBytes, node.line(line), kLineBytes);
+}
+
+// The left node of a split: `node` has its new high fence and sibling, and what went right is
+// cleared. Header first, then lines, each with the next version.
+template <class K>
+void write_split(fabric::Batch& batch, const NodeRef& ref, Node<K> node) {
+  const std::uint32_t version = node.version() + 1;
+  for (std::size_t i = 0; i < node.lines(); ++i) node.set_node_version(i, version);
+  write_header(batch, ref, node);
+  write_lines(batch, ref, node);
+}
+
+}  // namespace pando::index

@@ -1,0 +1,26 @@
+#include "index/registry.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "index/sherman/sherman.h"
+
+namespace pando::index {
+
+std::span<const Kind* const> kinds() {
+  static const std::array<const Kind*, 1> kAll = {&sherman::kind()};
+  return kAll;
+}
+
+Result<const Kind*> find_kind(std::string_view name) {
+  std::string known;
+  for (const Kind* kind : kinds()) {
+    if (kind->name() == name) return kind;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", kind->name());
+  }
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("there is no index kind '{}'; there is: {}", name, known));
+}
+
+}  // namespace pando::index

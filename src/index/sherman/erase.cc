@@ -1,0 +1,72 @@
+// Sherman: erase, and leaves that become one.
+#include "index/common/node_write.h"
+#include "index/sherman/sherman.h"
+
+namespace pando::index::sherman {
+
+template <class K>
+Task<Status> Sherman<K>::erase(Operation& op, Key key) {
+  const View wanted = K::view(key);
+  const fabric::Buffer buffer = op.buffer(options_.leaf.bytes);
+  NodeLock lock(tree_.locks());
+  Result<Found<K>> found = co_await tree_.lock(op, wanted, 0, buffer.data(), lock);
+  if (!found) co_return fail(found.error());
+  Leaf<K> leaf = leaf_at(buffer.data());
+  Result<std::optional<Match>> match = co_await find_in(op, leaf, wanted);
+  if (!match) co_return fail(match.error());
+  if (!*match) {
+    Status status = co_await tree_.locks().unlock(op, lock);
+    co_return status ? fail(ErrorCode::kNotFound) : status;
+  }
+  const std::size_t slot = (*match)->slot;
+  const bool had_item = leaf.is_item(slot);
+  const pool::ItemPointer old = had_item ? leaf.item(slot) : pool::ItemPointer{};
+  fabric::Batch batch(op.cost());
+  fabric::Buffer header;
+  if (had_item) {
+    header = op.buffer(sizeof(pool::ItemHeader));  // to learn its incarnation on the way
+    batch.read(old.address(), header.data(), sizeof(pool::ItemHeader));
+  }
+  leaf.clear(slot);
+  write_line(batch, found->node, Node<K>(leaf), leaf.line_of(slot));
+  Status status = co_await tree_.locks().write_and_unlock(op, batch, lock);
+  if (!status) co_return status;
+  if (had_item) {
+    const auto* item = reinterpret_cast<const pool::ItemHeader*>(header.data());
+    tree_.node().allocator().retire(pool::item_block(old, item->incarnation));
+  }
+  // The key is gone, whatever becomes of the tidying.
+  if (worth_merging(leaf)) co_await tree_.merge(op, 0, wanted);
+  if (found->unposted) co_await tree_.post_found(op, 0, *found);
+  co_return Status{};
+}
+
+// Rarely enough that leaves whose neighbours are full do not try at every erase. The last leaf is
+// where ascending keys arrive, and mostly has a full neighbour.
+template <class K>
+bool Sherman<K>::worth_merging(Leaf<K> leaf) const {
+  if (!options_.merge || !leaf.has(kHasHigh)) return false;
+  const std::size_t live = leaf.live();
+  const std::size_t stride = std::max<std::size_t>(1, leaf.capacity() / 12);
+  return live <= leaf.capacity() * 3 / 8 && live % stride == 0;
+}
+
+template <class K>
+bool Sherman<K>::absorb(Node<K> left_node, Node<K> right_node) {
+  Leaf<K> left = leaf_at(left_node.bytes());
+  Leaf<K> right = leaf_at(right_node.bytes());
+  if (!worth_absorbing(left.live(), right.live(), left.capacity())) return false;
+  std::size_t place = 0;
+  for (std::size_t slot = 0; slot < right.capacity(); ++slot) {
+    if (right.empty(slot)) continue;
+    while (!left.empty(place)) ++place;
+    left.copy(place, right, slot);
+  }
+  return true;
+}
+
+// Of the members, those defined in this file.
+template class Sherman<IntKeys>;
+template class Sherman<ByteKeys>;
+
+}  // namespace pando::index::sherman

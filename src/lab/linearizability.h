@@ -1,0 +1,102 @@
+// Linearizability of single-key histories.
+//
+// Linearizability is local: a history is linearizable exactly if the history of each key is. So
+// each key is checked alone, as a register that is absent or holds a value, with get, put,
+// insert, update and erase.
+//
+// The search is Wing and Gong's with Lowe's memory of configurations (operations done so far,
+// state) already refuted. It is sound and complete: it says "not linearizable" only of histories
+// that have no legal order, and "linearizable" only of those that have one. Three things keep it
+// quick:
+//  1. An operation that leaves the state as it is and fits it (a get, a refused insert) is done as
+//     soon as it may be. Doing it later can never be better, so the search branches on writes only.
+//  2. Operations that ended long ago cost nothing: a configuration is where the settled past ends,
+//     plus a few bits for the operations that overlap there.
+//  3. A value that some get still has to find, and that nobody writes again, is not overwritten.
+//     Values that no get asks for any more count as one. So give every write its own value: it
+//     makes the check strict and quick at once.
+//
+// The worst case is exponential in the number of *overlapping writes of one key*; a limit turns it
+// into the verdict kUndecided instead of a hang.
+//
+// Timestamps are any numbers that grow: of two operations, the first came before the second if
+// first.responded < second.invoked. Thread safety: none needed, all functions are pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace pando::lab {
+
+enum class OperationKind : std::uint8_t { kGet, kPut, kInsert, kUpdate, kErase };
+
+enum class OperationResult : std::uint8_t {
+  kDone,      // get: found `value`; the others: took effect
+  kNotFound,  // get, update, erase
+  kExists,    // insert
+  kUnknown,   // no answer, or one that leaves open whether it happened, now or later
+};
+
+struct Operation {
+  static constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
+
+  OperationKind kind = OperationKind::kGet;
+  OperationResult result = OperationResult::kUnknown;
+  std::string value;  // what a get found, what a write wrote
+  std::uint64_t invoked = 0;
+  std::uint64_t responded = kNever;  // not looked at where the result is kUnknown
+  std::uint32_t client = 0;          // for the explanation only
+};
+
+std::string to_string(const Operation& operation);
+
+struct LinearizabilityLimits {
+  // Configurations looked at before the search gives up.
+  std::size_t configurations = 20'000'000;
+};
+
+struct Verdict {
+  enum class Kind : std::uint8_t { kLinearizable, kNotLinearizable, kUndecided };
+  Kind kind = Kind::kLinearizable;
+  // Where not linearizable: how far a legal order gets, and what cannot come next.
+  std::string explanation;
+
+  bool linearizable() const { return kind == Kind::kLinearizable; }
+};
+
+// Checks the history of one key. `initial` is its value before the history, nullopt for absent.
+Verdict check_register(std::span<const Operation> history,
+                       const std::optional<std::string>& initial = std::nullopt,
+                       const LinearizabilityLimits& limits = {});
+
+// The histories of many keys. Keys are byte strings; callers with other keys encode them.
+class KeyedHistory {
+ public:
+  void set_initial(std::string_view key, std::string_view value);
+  void add(std::string_view key, Operation operation);
+
+  std::size_t operations() const { return operations_; }
+  const std::vector<Operation>& of_key(std::string_view key) const;
+
+  // The first key in key order that is not linearizable (or not decided) gives the verdict.
+  Verdict check(const LinearizabilityLimits& limits = {}) const;
+
+ private:
+  struct KeyHistory {
+    std::optional<std::string> initial;
+    std::vector<Operation> operations;
+  };
+  KeyHistory& entry(std::string_view key);
+
+  std::map<std::string, KeyHistory, std::less<>> keys_;
+  std::size_t operations_ = 0;
+};
+
+}  // namespace pando::lab

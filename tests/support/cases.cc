@@ -1,0 +1,73 @@
+#include "support/cases.h"
+
+#include <cstdlib>
+#include <stdexcept>
+
+namespace pando::testing {
+namespace {
+
+struct Named {
+  std::string_view name;
+  std::string_view text;
+};
+
+// One line an index kind; settings may follow the kind.
+constexpr Named kIndexes[] = {
+    {"sherman", "sherman"},
+};
+
+// One line a fabric.
+constexpr Named kFabrics[] = {
+    {"embedded1node", "embedded:SIZE?nodes=1"},
+    {"embedded2nodes", "embedded:SIZE?nodes=2"},
+};
+
+constexpr std::string_view kSizeMark = "SIZE";
+
+IndexCase make_case(const Named& index, KeyType key_type, const Named& fabric) {
+  const std::string keys = key_type == KeyType::kInteger ? "integer" : "bytes";
+  const char separator = index.text.contains(':') ? ',' : ':';
+  return {.name = std::string(index.name) + "_" + keys + "_" + std::string(fabric.name),
+          .index = std::string(index.text) + separator + "keys=" + keys,
+          .pool = std::string(fabric.text),
+          .key_type = key_type};
+}
+
+bool wanted(const IndexCase& index_case) {
+  const char* word = std::getenv("PANDO_TEST_CASES");
+  return word == nullptr || index_case.name.contains(word);
+}
+
+}  // namespace
+
+std::string IndexCase::pool_url(std::string_view size) const {
+  std::string url = pool;
+  return url.replace(url.find(kSizeMark), kSizeMark.size(), size);
+}
+
+IndexOptions IndexCase::options() const {
+  auto parsed = IndexOptions::parse(index);
+  if (!parsed) throw std::runtime_error(index + ": " + parsed.error().message());
+  return *parsed;
+}
+
+std::ostream& operator<<(std::ostream& out, const IndexCase& index_case) {
+  return out << index_case.index << " on " << index_case.pool;
+}
+
+std::vector<IndexCase> all_cases() {
+  std::vector<IndexCase> cases;
+  for (const Named& index : kIndexes) {
+    for (const KeyType key_type : {KeyType::kInteger, KeyType::kBytes}) {
+      for (const Named& fabric : kFabrics) {
+        IndexCase one = make_case(index, key_type, fabric);
+        if (wanted(one)) cases.push_back(std::move(one));
+      }
+    }
+  }
+  return cases;
+}
+
+std::string case_name(const ::testing::TestParamInfo<IndexCase>& info) { return info.param.name; }
+
+}  // namespace pando::testing

@@ -1,0 +1,38 @@
+// What the conformance suite runs over: every index kind × key type × fabric.
+//
+// A new index or fabric is one added line in cases.cc; the whole suite then runs over it.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <pando/pando.h>
+
+namespace pando::testing {
+
+struct IndexCase {
+  std::string name;   // letters, digits and underscores: "sherman_bytes_embedded2nodes"
+  std::string index;  // text form of the index options
+  std::string pool;   // url of the pool; SIZE stands for its size
+  KeyType key_type;
+
+  std::string pool_url(std::string_view size) const;
+  IndexOptions options() const;
+};
+
+std::ostream& operator<<(std::ostream& out, const IndexCase& index_case);
+
+// PANDO_TEST_CASES in the environment, a word such as "bytes", keeps the cases whose name has it.
+std::vector<IndexCase> all_cases();
+std::string case_name(const ::testing::TestParamInfo<IndexCase>& info);
+
+}  // namespace pando::testing
+
+// Runs all tests of a fixture over all cases.
+#define PANDO_FOR_ALL_CASES(Fixture)                                                         \
+  INSTANTIATE_TEST_SUITE_P(All, Fixture, ::testing::ValuesIn(::pando::testing::all_cases()), \
+                           ::pando::testing::case_name)
