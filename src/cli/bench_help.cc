@@ -1,0 +1,96 @@
+#include <CLI/CLI.hpp>
+
+#include "cli/bench_options.h"
+
+namespace pando::cli {
+
+namespace {
+
+constexpr const char* kFooter =
+    R"(Workloads are YCSB's: LOAD inserts all keys; A 50 % search, 50 % update; B 95/5; C search only;
+D 95 % search of the latest, 5 % insert; E 95 % scan of 1 to 100, 5 % insert; F 50 % search, 50 %
+read-modify-write (one operation; by kind, one search and one update). All run on one loaded set, in
+the order given but LOAD first; by default those that insert come last. The loading is always done,
+and reported where LOAD is asked for. Every answer is checked: the first wrong one ends the run.
+
+Throughput is of this machine's clock and worth comparing only within one run; round trips, bytes
+and memory are exact and the same everywhere.
+
+Examples:
+  pando bench
+  pando bench --workload C,A --keys 10M --peers lmdb,rocksdb
+  pando bench --keys string --value-size 64 --clients 2 --coroutines 4 --json out.json
+  pando bench --index "sherman:leaf_bytes=2048" --compute-nodes 2 --budget 1MiB --workload C)";
+
+}  // namespace
+
+void add_options(CLI::App& parser, BenchWords& words) {
+  parser
+      .add_option("--index", words.indexes,
+                  "Index, with settings after a colon; several: ';' between, or again")
+      ->type_name("KIND[:NAME=VALUE,...]")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->capture_default_str();
+  parser.add_option("--workload,--workloads", words.workloads, "Workloads, with commas")
+      ->type_name("LIST")
+      ->capture_default_str();
+  parser
+      .add_option("--pool,--fabric", words.pool,
+                  "Memory nodes, e.g. embedded:4GiB?nodes=2; embedded alone gets a fitting size")
+      ->type_name("URL")
+      ->capture_default_str();
+  parser
+      .add_option("--keys", words.keys,
+                  "How many, and of what type (integer, string): 10M, string or 10M,string")
+      ->type_name("[N][,TYPE]")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->default_str("1M,integer");
+  parser.add_option("--order", words.order, "Order of insertion: random, sequential")
+      ->type_name("ORDER")
+      ->capture_default_str();
+  parser.add_option("--value-size", words.value_size, "Bytes of a value, 0 to 1MiB")
+      ->type_name("SIZE")
+      ->capture_default_str();
+  parser
+      .add_option("--distribution", words.distribution,
+                  "zipf, uniform, latest; workload: latest for D, zipf for the others")
+      ->type_name("NAME")
+      ->capture_default_str();
+  parser.add_option("--theta", words.theta, "Skew of zipf and latest; 0 is none")
+      ->type_name("NUMBER")
+      ->capture_default_str();
+  parser.add_option("--ops", words.operations, "Operations a workload")
+      ->type_name("N")
+      ->default_str("1M; E: 100k");
+  parser.add_option("--warmup", words.warm_up, "Operations before those that count")
+      ->type_name("N")
+      ->default_str("a tenth of the operations");
+  parser
+      .add_option("--compute-nodes", words.compute_nodes,
+                  "Compute nodes, each with its own budget and caches")
+      ->type_name("N")
+      ->capture_default_str();
+  parser.add_option("--clients", words.clients, "Client threads, dealt out over the compute nodes")
+      ->type_name("N")
+      ->default_str("one a compute node");
+  parser
+      .add_option("--coroutines", words.coroutines,
+                  "Operations that a client keeps in flight (peers: always 1)")
+      ->type_name("N")
+      ->capture_default_str();
+  parser.add_option("--budget", words.budget, "Memory that a compute node may use")
+      ->type_name("SIZE")
+      ->capture_default_str();
+  parser.add_option("--seed", words.seed, "Chooses the operations")
+      ->type_name("N")
+      ->capture_default_str();
+  parser.add_option("--peers", words.peers, "Run these too and print ratios: lmdb, rocksdb")
+      ->type_name("LIST");
+  parser.add_option("--json", words.json, "Write the results there")->type_name("FILE");
+  parser.add_flag("--quiet", words.quiet, "No progress");
+  parser.footer(kFooter);
+}
+
+}  // namespace pando::cli

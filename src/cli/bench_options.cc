@@ -1,0 +1,240 @@
+#include "cli/bench_options.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
+#include <string_view>
+
+#include "base/parse.h"
+#include "lab/targets/peers.h"
+
+namespace pando::cli {
+
+namespace {
+
+constexpr std::uint64_t kScanShare = 10;  // scans get a tenth of the default operations
+constexpr std::uint64_t kMostItems = std::uint64_t{1} << 40;
+
+std::unexpected<Error> invalid(std::string_view option, std::string_view why) {
+  return fail(ErrorCode::kInvalidArgument, fmt::format("{}: {}", option, why));
+}
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> pieces;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(separator), text.size());
+    if (end > 0) pieces.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return pieces;
+}
+
+Status read_workloads(const BenchWords& words, Bench& bench) {
+  for (const std::string& name : split(words.workloads, ',')) {
+    const lab::Mix* mix = lab::find_mix(name);
+    if (mix == nullptr) {
+      std::vector<std::string_view> names;
+      for (const lab::Mix& known : lab::all_mixes()) names.push_back(known.name);
+      return invalid("--workload",
+                     fmt::format("no workload '{}'; there are {}", name, fmt::join(names, ", ")));
+    }
+    bench.workloads.push_back(mix);
+  }
+  if (bench.workloads.empty()) return invalid("--workload", "names no workload");
+  const auto loads = [](const lab::Mix* mix) { return mix->is_load(); };
+  if (std::erase_if(bench.workloads, loads) > 0) {
+    bench.workloads.insert(bench.workloads.begin(), lab::find_mix("LOAD"));
+  }
+  return {};
+}
+
+Status read_keys(const BenchWords& words, Bench& bench) {
+  KeyType type = KeyType::kInteger;
+  for (const std::string& word : words.keys) {
+    for (const std::string& piece : split(word, ',')) {
+      if (piece == "integer" || piece == "string") {
+        type = piece == "integer" ? KeyType::kInteger : KeyType::kBytes;
+        continue;
+      }
+      const auto count = parse_count("--keys", piece);
+      if (!count || *count == 0) {
+        return invalid("--keys", fmt::format("'{}' is neither a number of keys (10M) nor a type of "
+                                             "keys (integer, string)",
+                                             piece));
+      }
+      bench.runner.keys = *count;
+    }
+  }
+  lab::Order order;
+  if (words.order == "random") {
+    order = lab::Order::kRandom;
+  } else if (words.order == "sequential") {
+    order = lab::Order::kSequential;
+  } else {
+    return invalid("--order",
+                   fmt::format("no order '{}'; there are random, sequential", words.order));
+  }
+  bench.runner.key_space = lab::KeySpace(type, order);
+  return {};
+}
+
+Status read_distribution(const BenchWords& words, Bench& bench) {
+  using lab::Distribution;
+  if (words.distribution != "workload") {
+    constexpr std::array kAll = {Distribution::kZipf, Distribution::kUniform,
+                                 Distribution::kLatest};
+    const auto* found = std::ranges::find_if(
+        kAll, [&](Distribution known) { return lab::to_string(known) == words.distribution; });
+    if (found == kAll.end()) {
+      return invalid("--distribution",
+                     fmt::format("no distribution '{}'; there are workload, zipf, uniform, latest",
+                                 words.distribution));
+    }
+    bench.runner.distribution = *found;
+  }
+  if (!(words.theta >= 0 && words.theta <= 100)) {
+    return invalid("--theta", fmt::format("{} is not between 0 and 100", words.theta));
+  }
+  bench.runner.theta = words.theta;
+  return {};
+}
+
+Status read_operations(const BenchWords& words, Bench& bench) {
+  bench.operations_given = !words.operations.empty();
+  if (bench.operations_given) {
+    const auto count = parse_count("--ops", words.operations);
+    if (!count) return fail(count.error());
+    if (*count == 0) return invalid("--ops", "must be at least 1");
+    bench.runner.operations = *count;
+  }
+  if (!words.warm_up.empty()) {
+    const auto count = parse_count("--warmup", words.warm_up);
+    if (!count) return fail(count.error());
+    bench.runner.warm_up = *count;
+  }
+  return {};
+}
+
+Status read_sizes(const BenchWords& words, Bench& bench) {
+  const auto value_size = base::parse_size("--value-size", words.value_size);
+  if (!value_size) return fail(value_size.error());
+  if (*value_size > kMaxValueBytes) return invalid("--value-size", "the most is 1MiB");
+  bench.runner.value_size = *value_size;
+  const auto budget = base::parse_size("--budget", words.budget);
+  if (!budget) return fail(budget.error());
+  bench.pool.compute_budget = *budget;
+  return {};
+}
+
+Status read_clients(const BenchWords& words, Bench& bench) {
+  constexpr unsigned kMost = 1024;
+  const auto within = [](unsigned count) { return count >= 1 && count <= kMost; };
+  if (!within(words.compute_nodes)) {
+    return invalid("--compute-nodes", fmt::format("must be 1 to {}", kMost));
+  }
+  if (!within(words.coroutines)) {
+    return invalid("--coroutines", fmt::format("must be 1 to {}", kMost));
+  }
+  const unsigned clients = words.clients == 0 ? words.compute_nodes : words.clients;
+  if (!within(clients)) return invalid("--clients", fmt::format("must be 1 to {}", kMost));
+  if (clients < words.compute_nodes) {
+    return invalid("--clients", fmt::format("{} leave some of {} compute nodes idle", clients,
+                                            words.compute_nodes));
+  }
+  bench.runner.compute_nodes = words.compute_nodes;
+  bench.runner.clients = clients;
+  bench.runner.tasks = words.coroutines;
+  return {};
+}
+
+Status read_targets(const BenchWords& words, Bench& bench) {
+  for (const std::string& word : words.indexes) {
+    for (std::string& text : split_indexes(word)) {
+      auto options = IndexOptions::parse(text);
+      if (!options) return invalid("--index", options.error().detail());
+      options->key_type = bench.runner.key_space.type();
+      bench.indexes.push_back({std::move(text), std::move(*options)});
+    }
+  }
+  if (bench.indexes.empty()) return invalid("--index", "names no index");
+  bench.peers = split(words.peers, ',');
+  const auto known = lab::peer_names();
+  for (const std::string& peer : bench.peers) {
+    if (std::ranges::find(known, peer) == known.end()) {
+      return invalid("--peers",
+                     fmt::format("no peer '{}'; there are {}", peer, fmt::join(known, ", ")));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::uint64_t Bench::operations_of(const lab::Mix& mix) const {
+  const bool fewer = mix.scan > 0 && !operations_given;
+  return fewer ? std::max<std::uint64_t>(1, runner.operations / kScanShare) : runner.operations;
+}
+
+std::uint64_t Bench::items_at_end() const {
+  std::uint64_t items = runner.keys;
+  for (const lab::Mix* mix : workloads) {
+    if (mix->is_load() || mix->insert == 0) continue;
+    const std::uint64_t operations = operations_of(*mix);
+    const std::uint64_t all = operations + runner.warm_up.value_or(operations / 10);
+    items += std::min(all, all * 2 * mix->insert / 100 + 1000);  // chance has its share
+  }
+  return items;
+}
+
+Result<Bench> understand(const BenchWords& words) {
+  Bench bench{.pool_url = words.pool, .json = words.json, .quiet = words.quiet};
+  bench.runner.seed = words.seed;
+  // Targets come last: they need the type of the keys.
+  for (const auto read : {read_workloads, read_keys, read_distribution, read_operations, read_sizes,
+                          read_clients, read_targets}) {
+    if (const Status status = read(words, bench); !status) return fail(status.error());
+  }
+  return bench;
+}
+
+Result<std::uint64_t> parse_count(std::string_view option, std::string_view text) {
+  std::uint64_t number = 0;
+  const char* begin = text.data();
+  const char* end = begin + text.size();
+  const auto [rest, error] = std::from_chars(begin, end, number);
+  const std::string_view unit(rest, end);
+  std::uint64_t factor = 1;
+  if (unit == "k" || unit == "K") factor = 1'000;
+  if (unit == "m" || unit == "M") factor = 1'000'000;
+  if (unit == "g" || unit == "G") factor = 1'000'000'000;
+  if (error != std::errc() || (!unit.empty() && factor == 1)) {
+    return invalid(option, fmt::format("'{}' is no count, such as 500000, 500k or 10M", text));
+  }
+  if (number > kMostItems / factor) return invalid(option, fmt::format("'{}' is too many", text));
+  return number * factor;
+}
+
+std::vector<std::string> split_indexes(std::string_view text) {
+  std::vector<std::string> indexes;
+  for (const std::string& group : split(text, ';')) {
+    bool first = true;
+    for (const std::string& piece : split(group, ',')) {
+      const std::size_t equals = piece.find('=');
+      const bool setting = equals != std::string::npos && piece.find(':') > equals;
+      if (setting && !first) {
+        indexes.back() += "," + piece;
+      } else {
+        indexes.push_back(piece);
+      }
+      first = false;
+    }
+  }
+  return indexes;
+}
+
+}  // namespace pando::cli

@@ -1,0 +1,72 @@
+// The options of `pando bench`: what the user wrote, and what is meant by it.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lab/runner.h"
+#include "lab/workload.h"
+#include <pando/options.h>
+
+namespace pando::cli {
+
+// As written. Defaults are those that --help shows.
+struct BenchWords {
+  std::vector<std::string> indexes = {"sherman"};
+  std::string workloads = "LOAD,A,B,C,F,D,E";
+  std::string pool = "embedded";
+  std::vector<std::string> keys;
+  std::string order = "random";
+  std::string value_size = "8";
+  std::string distribution = "workload";
+  double theta = 0.99;
+  std::string operations;
+  std::string warm_up;
+  unsigned compute_nodes = 1;
+  unsigned clients = 0;  // 0: one for each compute node
+  unsigned coroutines = 8;
+  std::string budget = "64MiB";
+  std::uint64_t seed = 1;
+  std::string peers;
+  std::string json;
+  bool quiet = false;
+};
+
+struct BenchIndex {
+  std::string text;
+  IndexOptions options;
+};
+
+struct Bench {
+  std::vector<BenchIndex> indexes;
+  std::vector<std::string> peers;
+  std::vector<const lab::Mix*> workloads;  // LOAD, where there is one, first
+  std::string pool_url;
+  PoolOptions pool;
+  lab::RunnerOptions runner;
+  // Whether the user chose the number: if not, scans get fewer.
+  bool operations_given = false;
+  std::string json;
+  bool quiet = false;
+
+  bool reports_load() const { return !workloads.empty() && workloads.front()->is_load(); }
+  std::uint64_t operations_of(const lab::Mix& mix) const;
+  // Keys loaded, and those that the workloads may insert at most.
+  std::uint64_t items_at_end() const;
+};
+
+void add_options(CLI::App& parser, BenchWords& words);
+
+// kInvalidArgument names the option and the word, and what is valid instead.
+Result<Bench> understand(const BenchWords& words);
+
+// "10M" is ten million: k, M and G are thousands here, unlike those of sizes in bytes.
+Result<std::uint64_t> parse_count(std::string_view option, std::string_view text);
+// "sherman;chime", "sherman,chime", "sherman:leaf_bytes=2048,handover=off,chime": a comma begins a
+// new index unless a plain name=value follows it.
+std::vector<std::string> split_indexes(std::string_view text);
+
+}  // namespace pando::cli

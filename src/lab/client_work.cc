@@ -1,0 +1,38 @@
+#include "lab/client_work.h"
+
+namespace pando::lab {
+
+Now steady_now() {
+  return [] {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+        std::chrono::steady_clock::now().time_since_epoch());
+  };
+}
+
+std::string_view to_string(Part part) {
+  switch (part) {
+    case Part::kSearch:
+      return "search";
+    case Part::kInsert:
+      return "insert";
+    case Part::kUpdate:
+      return "update";
+    case Part::kScan:
+      return "scan";
+  }
+  return "?";
+}
+
+void Failures::add(std::string message) {
+  constexpr std::size_t kKept = 5;
+  const std::scoped_lock lock(mutex_);
+  if (messages_.size() < kKept) messages_.push_back(std::move(message));
+  ++count_;
+}
+
+std::vector<std::string> Failures::messages() const {
+  const std::scoped_lock lock(mutex_);
+  return messages_;
+}
+
+}  // namespace pando::lab

@@ -1,0 +1,40 @@
+// Progress: tells a person how far a phase is, on stderr.
+//
+// On a terminal, one line that is redrawn, with a bar, the rate and the time left; elsewhere a
+// plain line now and then, so that a log shows that something is going on. Owner thread only.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+namespace pando::lab {
+
+class Progress {
+ public:
+  enum class Style : std::uint8_t { kNone, kLines, kBar };
+
+  explicit Progress(Style style, std::FILE* out = stderr) : style_(style), out_(out) {}
+  // A bar where stderr is a terminal, else lines.
+  static Style style_for_stderr();
+
+  // Called many times a second; `done` of `total` operations after `elapsed`.
+  void show(std::string_view label, std::uint64_t done, std::uint64_t total,
+            std::chrono::nanoseconds elapsed);
+  // The phase is over: the bar goes away.
+  void clear();
+
+ private:
+  Style style_;
+  std::FILE* out_;
+  std::string label_;
+  std::chrono::nanoseconds last_line_{};
+};
+
+// The bar's line, at most 79 columns wide.
+std::string progress_line(std::string_view label, std::uint64_t done, std::uint64_t total,
+                          std::chrono::nanoseconds elapsed);
+
+}  // namespace pando::lab

@@ -1,0 +1,25 @@
+#include "lab/targets/peers.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+
+namespace pando::lab {
+
+namespace {
+
+constexpr std::array<std::string_view, 2> kPeers = {"lmdb", "rocksdb"};
+
+}  // namespace
+
+std::span<const std::string_view> peer_names() { return kPeers; }
+
+Result<std::unique_ptr<Target>> open_peer(std::string_view name, const PeerOptions& options) {
+  if (name == "lmdb") return open_lmdb(options);
+  if (name == "rocksdb") return open_rocksdb(options);
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("no peer '{}'; there are {}", name, fmt::join(peer_names(), ", ")));
+}
+
+}  // namespace pando::lab

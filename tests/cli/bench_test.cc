@@ -1,0 +1,165 @@
+// Runs the built program: what it prints, and what it exits with.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace pando::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+struct Outcome {
+  int code = -1;
+  std::string output;  // both streams
+};
+
+#ifdef PANDO_BINARY
+Outcome run_pando(const std::string& arguments) {
+  const std::string command = "'" PANDO_BINARY "' " + arguments + " 2>&1 </dev/null";
+  std::FILE* pipe = popen(command.c_str(), "r");
+  Outcome outcome;
+  if (pipe == nullptr) return outcome;
+  std::array<char, 4096> buffer;
+  while (const std::size_t count = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
+    outcome.output.append(buffer.data(), count);
+  }
+  const int status = pclose(pipe);
+  if (WIFEXITED(status)) outcome.code = WEXITSTATUS(status);
+  return outcome;
+}
+#else
+Outcome run_pando(const std::string&) { return {}; }
+#endif
+
+class Program : public ::testing::Test {
+ protected:
+  void SetUp() override {
+#ifndef PANDO_BINARY
+    GTEST_SKIP() << "PANDO_BINARY is not defined: the program is NOT tested";
+#endif
+  }
+};
+
+TEST_F(Program, SaysItsVersion) {
+  const Outcome outcome = run_pando("version");
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_THAT(outcome.output, HasSubstr("pando "));
+}
+
+TEST_F(Program, HelpHasExamples) {
+  const Outcome outcome = run_pando("bench --help");
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("--workload"), HasSubstr("Examples:")));
+}
+
+struct BadWord {
+  const char* arguments;
+  const char* named;
+  const char* valid;
+};
+
+class BadWords : public Program, public ::testing::WithParamInterface<BadWord> {};
+
+TEST_P(BadWords, AreNamedWithWhatIsValid) {
+  const Outcome outcome = run_pando(GetParam().arguments);
+  EXPECT_EQ(outcome.code, 2) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr(GetParam().named));
+  EXPECT_THAT(outcome.output, HasSubstr(GetParam().valid));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Options, BadWords,
+    ::testing::Values(
+        BadWord{"", "no command", "bench"}, BadWord{"frobnicate", "frobnicate", "bench"},
+        BadWord{"bench --frob", "--frob", "--help"},
+        BadWord{"bench --workload A,Z", "'Z'", "LOAD, A, B, C"},
+        BadWord{"bench --index oak", "oak", "sherman"},
+        BadWord{"bench --index 'sherman:leaf_bytes=2048,oak'", "oak", "sherman"},
+        BadWord{"bench --index sherman:frob=1", "frob", "frob"},
+        BadWord{"bench --peers redis", "'redis'", "lmdb, rocksdb"},
+        BadWord{"bench --keys many", "'many'", "integer, string"},
+        BadWord{"bench --keys 0", "--keys", "number of keys"},
+        BadWord{"bench --keys 100G", "100", "take fewer keys"},
+        BadWord{"bench --order sorted", "'sorted'", "random, sequential"},
+        BadWord{"bench --distribution normal", "'normal'", "zipf, uniform, latest"},
+        BadWord{"bench --theta -1", "--theta", "between 0 and 100"},
+        BadWord{"bench --ops 1x", "'1x'", "10M"}, BadWord{"bench --ops 0", "--ops", "at least 1"},
+        BadWord{"bench --value-size 2MiB", "--value-size", "1MiB"},
+        BadWord{"bench --value-size big", "--value-size", "big"},
+        BadWord{"bench --budget lots", "--budget", "lots"},
+        BadWord{"bench --clients some", "--clients", "some"},
+        BadWord{"bench --clients 5000", "--clients", "1 to 1024"},
+        BadWord{"bench --clients 1 --compute-nodes 2", "--clients", "idle"},
+        BadWord{"bench --coroutines 0", "--coroutines", "1 to 1024"},
+        BadWord{"bench --pool cloud:1GiB", "cloud", "embedded"},
+        BadWord{"bench --json /no/such/folder/x.json", "--json", "/no/such/folder/x.json"}));
+
+class Folder {
+ public:
+  Folder() {
+    std::string pattern = std::filesystem::temp_directory_path() / "pando-cli-XXXXXX";
+    path_ = mkdtemp(pattern.data());
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+TEST_F(Program, BenchPrintsATableAndWritesJson) {
+  const Folder folder;
+  const std::string file = folder.path() / "out.json";
+  const Outcome outcome = run_pando("bench --quiet --keys 5k --ops 2k --json '" + file + "'");
+  ASSERT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("Mops/s"), HasSubstr("sherman  LOAD")));
+
+  const auto json = nlohmann::json::parse(std::ifstream(file));
+  EXPECT_EQ(json["version"], 1);
+  ASSERT_EQ(json["runs"].size(), 7u);
+  for (const auto& run : json["runs"]) {
+    for (const char* field : {"index", "workload", "fabric", "keys", "ops", "compute_nodes",
+                              "clients", "mops", "p50_us", "p99_us", "round_trips_per_op",
+                              "bytes_per_op", "compute_bytes", "remote_bytes", "operations"}) {
+      EXPECT_TRUE(run.contains(field)) << field;
+    }
+    EXPECT_EQ(run["index"], "sherman");
+    EXPECT_EQ(run["fabric"], "embedded");
+    EXPECT_GT(run["mops"], 0.0);
+    EXPECT_GT(run["round_trips_per_op"], 0.0);
+    EXPECT_GT(run["remote_bytes"], 5'000 * 16);
+    for (const auto& [kind, operation] : run["operations"].items()) {
+      EXPECT_GT(operation["count"], 0) << kind;
+      EXPECT_TRUE(operation.contains("round_trips")) << kind;
+    }
+  }
+  // Nothing but the file itself is left.
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+}
+
+TEST_F(Program, BenchRunsOnSeveralComputeNodesWithStrings) {
+  const Outcome outcome = run_pando(
+      "bench --quiet --keys 5k,string --value-size 100 --ops 2k --compute-nodes 2 --clients 4 "
+      "--coroutines 4 --pool 'embedded?nodes=2'");
+  EXPECT_EQ(outcome.code, 0) << outcome.output;
+}
+
+TEST_F(Program, BenchPrintsRatiosToPeers) {
+  const Outcome outcome =
+      run_pando("bench --quiet --keys 5k --ops 2k --workload C,A --peers lmdb,rocksdb");
+  ASSERT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("ratio to lmdb"), HasSubstr("ratio to rocksdb")));
+}
+
+}  // namespace
+}  // namespace pando::cli
