@@ -63,7 +63,7 @@ Task<Status> do_put(const api::IndexState& index, Session& session, Counters* co
                     std::string_view value, PutMode mode) {
   if (Status ok = check_entry(index, key, value); !ok) co_return ok;
   pool::ComputeNode& node = index.pool->node;
-  const task::TimePoint deadline = session.worker().now() + node.options().deadline;
+  std::optional<task::TimePoint> deadline;
   for (;;) {
     Status done;
     {
@@ -71,7 +71,8 @@ Task<Status> do_put(const api::IndexState& index, Session& session, Counters* co
       done = co_await index.tree->put(op, key, value, mode);
     }
     if (done || done.error().code() != ErrorCode::kOutOfMemory) co_return done;
-    if (session.worker().now() >= deadline) co_return done;
+    if (!deadline) deadline = session.worker().now() + node.options().deadline;
+    if (session.worker().now() >= *deadline) co_return done;
     if (!co_await node.allocator().reclaimed(session)) co_return done;
   }
 }

@@ -47,7 +47,12 @@ Counters Session::counters() const {
 // -----------------------------------------------------------------------------------
 
 Operation::Operation(Session& session, Counters* cost)
-    : Operation(session, session.worker().now() + session.node().options().deadline, cost) {}
+    : Operation(session, task::TimePoint{}, cost) {}
+
+task::TimePoint Operation::deadline() const {
+  if (deadline_ == task::TimePoint{}) deadline_ = worker().now() + node().options().deadline;
+  return deadline_;
+}
 
 Operation::Operation(Session& session, task::TimePoint deadline, Counters* cost)
     : session_(session), cost_(cost), deadline_(deadline) {

@@ -88,8 +88,10 @@ class Operation {
   fabric::Buffer buffer(std::size_t bytes) const { return endpoint().buffer(bytes); }
   void count_retry() const { endpoint().count_retry(cost_); }
 
-  task::TimePoint deadline() const { return deadline_; }
-  bool expired() const { return worker().now() >= deadline_; }
+  // Counted from when it is first asked for, which is at the first delay: an operation that meets
+  // none never looks at the clock.
+  task::TimePoint deadline() const;
+  bool expired() const { return worker().now() >= deadline(); }
   std::uint64_t epoch() const { return epoch_; }
 
  private:
@@ -97,7 +99,7 @@ class Operation {
 
   Session& session_;
   Counters* cost_;
-  task::TimePoint deadline_;
+  mutable task::TimePoint deadline_{};  // none yet
   std::uint64_t epoch_ = 0;
   Operation* older_ = nullptr;
   Operation* newer_ = nullptr;

@@ -68,7 +68,6 @@ constexpr Expectation kExpectations[] = {
     {"torn_read", "*Concurrency.BigAndSmallValues*"},
     {"stale_cache", "*StaleCaches.OthersSeeEachWriteAtOnce/*"},
     {"stale_cache", "*StaleCaches.EverythingErased*"},
-    {"stale_cache", "*Properties.AnySequence*"},
     {"stale_cache", "*Concurrency.FewHotKeysOnSeveralComputeNodes/*"},
     {"scan_repeats", "*Scans.EveryStart*"},
     {"scan_repeats", "*Scans.KeysPresentThroughout*"},

@@ -147,8 +147,10 @@ void BLink<K>::misled(const Route<K>& route) {
 template <class K>
 Task<Result<Route<K>>> BLink<K>::route(Operation& op, View key, std::uint8_t level, bool strict) {
   for (int restarts = 0;; ++restarts) {
-    if (op.expired()) co_return fail(ErrorCode::kTimeout, "finding the way through the index");
     if (restarts > 0) {
+      if (op.expired()) {
+        co_return fail(ErrorCode::kTimeout, "finding the way through the index");
+      }
       op.count_retry();
       co_await op.worker().yield();
     }
@@ -342,7 +344,7 @@ Task<Result<Found<K>>> BLink<K>::find(Operation& op, View key, std::uint8_t leve
   std::optional<Owned> around;  // the separator of a dead node that its parent still names
   int torn = 0;
   for (int restarts = 0;; ++restarts) {
-    if (op.expired()) co_return fail(ErrorCode::kTimeout, "finding a node");
+    if (restarts > 0 && op.expired()) co_return fail(ErrorCode::kTimeout, "finding a node");
     Route<K> route;
     if (restarts > 0 || !route_cached(key, level, route)) {
       Result<Route<K>> routed = around ? co_await this->route(op, *around, level, true)

@@ -108,6 +108,13 @@ class CachedNode : public pool::Limbo::Deferred {
     return base == 0 ? count_ : base - 1;
   }
 
+  // Fetches what find() will look at, all lines at once instead of one after the other.
+  void prefetch() const {
+    for (std::size_t offset = 0; offset < kPrefetched; offset += 64) {
+      __builtin_prefetch(reinterpret_cast<const char*>(this) + offset);
+    }
+  }
+
   // For the cache's second chance.
   void touch() const {
     if (!touched_.load(std::memory_order_relaxed)) touched_.store(true, std::memory_order_relaxed);
@@ -119,22 +126,27 @@ class CachedNode : public pool::Limbo::Deferred {
  private:
   static constexpr bool kWithBlob = K::kType == KeyType::kBytes;
   static constexpr std::size_t kAlignment = 16;
+  static constexpr std::size_t kPrefetched = 512;
 
-  static std::size_t round_up(std::size_t bytes) {
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  }
+  static std::size_t round_up(std::size_t bytes) { return round_to(bytes, kAlignment); }
   static std::size_t long_bytes(const Cell& cell) {
     if constexpr (kWithBlob) return K::is_long(cell) ? cell.size() : 0;
     return 0;
   }
-  // Behind the object: child words, offsets of long keys, cells, high parts of child references.
-  static std::size_t offsets_at(std::size_t slots) { return sizeof(CachedNode) + 8 * (slots - 1); }
-  static std::size_t cells_at(std::size_t slots) {
-    return offsets_at(slots) + (kWithBlob ? 4 * slots : 0);
+  // Behind the object: cells, which searching looks at, then child words, their high parts, and the
+  // offsets of long keys.
+  static std::size_t round_to(std::size_t bytes, std::size_t unit) {
+    return (bytes + unit - 1) / unit * unit;
   }
-  static std::size_t highs_at(std::size_t slots) { return cells_at(slots) + sizeof(Cell) * slots; }
+  static std::size_t children_at(std::size_t slots) {
+    return round_to(sizeof(CachedNode) + sizeof(Cell) * slots, 8);
+  }
+  static std::size_t highs_at(std::size_t slots) { return children_at(slots) + 8 * (slots - 1); }
+  static std::size_t offsets_at(std::size_t slots) {
+    return round_to(highs_at(slots) + 2 * (slots - 1), 4);
+  }
   static std::size_t bytes_before_blob(std::size_t slots) {
-    return highs_at(slots) + 2 * (slots - 1);
+    return offsets_at(slots) + (kWithBlob ? 4 * slots : 0);
   }
 
   template <class T>
@@ -142,10 +154,10 @@ class CachedNode : public pool::Limbo::Deferred {
     return reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(this) + offset);
   }
   std::size_t slots() const { return std::size_t{count_} + 1; }
-  std::uint64_t* children() const { return at<std::uint64_t>(sizeof(CachedNode)); }
-  std::uint32_t* offsets() const { return at<std::uint32_t>(offsets_at(slots())); }
-  Cell* cells() const { return at<Cell>(cells_at(slots())); }
+  Cell* cells() const { return at<Cell>(sizeof(CachedNode)); }
+  std::uint64_t* children() const { return at<std::uint64_t>(children_at(slots())); }
   std::uint16_t* child_highs() const { return at<std::uint16_t>(highs_at(slots())); }
+  std::uint32_t* offsets() const { return at<std::uint32_t>(offsets_at(slots())); }
 
   void put(std::size_t i, const Cell& cell, View key, std::size_t& blob_at) {
     cells()[i] = cell;

@@ -115,7 +115,7 @@ enum class Verdict : std::uint8_t {
 // other.
 constexpr bool worth_absorbing(std::size_t left, std::size_t right, std::size_t capacity) {
   const std::size_t together = left + right;
-  return together <= capacity * 3 / 4 ||
+  return together <= capacity * 4 / 5 ||
          (together <= capacity && (left <= capacity / 16 || right <= capacity / 16));
 }
 

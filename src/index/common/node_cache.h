@@ -61,7 +61,8 @@ class NodeCache {
       const std::uint64_t word = slot.load(std::memory_order_acquire);
       if (word >> 48 != tag_of(hash)) continue;
       const CacheNode* node = pointer(word);
-      if (node != nullptr && node->self() == ref) {
+      node->prefetch();
+      if (node->self() == ref) {
         node->touch();
         return node;
       }

@@ -110,7 +110,7 @@ Task<Status> NodeLocks::lock(Operation& op, NodeLock& lock, fabric::Address addr
     }
   }
   std::uint64_t last_seen = 0;
-  task::TimePoint since = op.worker().now();
+  task::TimePoint since;  // when it was first seen
   std::uint64_t expected = 0;
   for (int tries = 0;; ++tries) {
     std::uint64_t seen = 0;

@@ -47,8 +47,8 @@ template <class K>
 bool Sherman<K>::worth_merging(Leaf<K> leaf) const {
   if (!options_.merge || !leaf.has(kHasHigh)) return false;
   const std::size_t live = leaf.live();
-  const std::size_t stride = std::max<std::size_t>(1, leaf.capacity() / 12);
-  return live <= leaf.capacity() * 3 / 8 && live % stride == 0;
+  const std::size_t stride = std::max<std::size_t>(1, leaf.capacity() / 16);
+  return live <= leaf.capacity() / 2 && live % stride == 0;
 }
 
 template <class K>
