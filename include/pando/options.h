@@ -29,7 +29,7 @@ struct PoolOptions {
 struct IndexOptions {
   std::string kind = "sherman";
   KeyType key_type = KeyType::kInteger;
-  // Settings of the kind, by name; `pando help sherman` lists them. Those of the format are kept
+  // Settings of the kind, by name; `pando indexes sherman` lists them. Those of the format are kept
   // with the index and must agree (or be absent) when it is opened; the others hold for this
   // compute node's handle alone.
   std::map<std::string, std::string, std::less<>> settings;

@@ -192,8 +192,9 @@ Result<std::shared_ptr<IndexState>> PoolState::open_index(std::string_view name,
     }
     Result<IndexOptions> all = combine(**kind, *stored, options ? *options : *stored, name);
     if (!all) return fail(all.error());
+    if (shared && options == nullptr) return shared;
     if (shared) {
-      for (const auto& [setting, value] : options ? options->settings : shared->settings.settings) {
+      for (const auto& [setting, value] : options->settings) {
         const std::string& now = shared->settings.settings.find(setting)->second;
         if (now != all->settings.find(setting)->second) {
           return fail(ErrorCode::kIncompatible,

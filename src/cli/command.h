@@ -22,6 +22,7 @@ struct Command {
 };
 
 Command add_bench(CLI::App& app);
+Command add_indexes(CLI::App& app);
 Command add_version(CLI::App& app);
 
 }  // namespace pando::cli

@@ -16,6 +16,15 @@ constexpr Named kIndexes[] = {
     {"sherman", "sherman"},
 };
 
+// The same with other settings, on one fabric only: every technique off; small nodes, so that trees
+// are deep, whose locks share words.
+constexpr Named kVariants[] = {
+    {"sherman_bare",
+     "sherman:cache=off,local_locks=off,lock_with_read=off,unlock_with_write=off,"
+     "parallel_scan=off"},
+    {"sherman_small", "sherman:leaf_bytes=256,inner_bytes=256,onchip_locks=on"},
+};
+
 // One line a fabric.
 constexpr Named kFabrics[] = {
     {"embedded1node", "embedded:SIZE?nodes=1"},
@@ -57,14 +66,16 @@ std::ostream& operator<<(std::ostream& out, const IndexCase& index_case) {
 
 std::vector<IndexCase> all_cases() {
   std::vector<IndexCase> cases;
-  for (const Named& index : kIndexes) {
-    for (const KeyType key_type : {KeyType::kInteger, KeyType::kBytes}) {
-      for (const Named& fabric : kFabrics) {
-        IndexCase one = make_case(index, key_type, fabric);
-        if (wanted(one)) cases.push_back(std::move(one));
-      }
+  for (const KeyType key_type : {KeyType::kInteger, KeyType::kBytes}) {
+    for (const Named& index : kIndexes) {
+      for (const Named& fabric : kFabrics) cases.push_back(make_case(index, key_type, fabric));
+    }
+    for (const Named& variant : kVariants) {
+      cases.push_back(make_case(variant, key_type, kFabrics[0]));
+      cases.back().variant = true;
     }
   }
+  std::erase_if(cases, [](const IndexCase& each) { return !wanted(each); });
   return cases;
 }
 

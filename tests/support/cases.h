@@ -19,6 +19,7 @@ struct IndexCase {
   std::string index;  // text form of the index options
   std::string pool;   // url of the pool; SIZE stands for its size
   KeyType key_type;
+  bool variant = false;  // other settings than the default: costs are not asserted
 
   std::string pool_url(std::string_view size) const;
   IndexOptions options() const;

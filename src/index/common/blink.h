@@ -236,6 +236,7 @@ class BLink {
   Task<Status> unlink(Operation& op, const NodeRef& parent, std::uint8_t level,
                       const NodeRef& dead);
   Task<Status> retire_node(Operation& op, const NodeRef& ref, std::uint8_t level);
+  Task<Status> bury(Operation& op, const NodeRef& ref, Node<K> node);
   bool absorb_inner(InnerNode<K> left, InnerNode<K> right);
   Task<Status> merge_children(Operation& op, NodeRef parent_ref, InnerNode<K> parent,
                               NodeLock& parent_lock, std::uint8_t level, const InnerEntry<K>& left,

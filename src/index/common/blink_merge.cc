@@ -131,12 +131,7 @@ Task<Status> BLink<K>::merge_children(Operation& op, NodeRef parent_ref, InnerNo
     write_header(commit, left_ref, left);
     if (Status done = co_await op.submit(commit); !done) co_return done;
 
-    right.set_flag(kLeaving, false);
-    right.set_flag(kDead, true);
-    right.set_node_version(0, right.version() + 1);
-    fabric::Batch bury(op.cost());
-    write_header(bury, right_ref, right);
-    if (Status done = co_await op.submit(bury); !done) co_return done;
+    if (Status done = co_await bury(op, right_ref, right); !done) co_return done;
     left.set_sibling(right.sibling());
     left.set_flag(kAbsorbing, false);
   }
@@ -160,6 +155,17 @@ Task<Status> BLink<K>::merge_children(Operation& op, NodeRef parent_ref, InnerNo
                             static_cast<std::uint8_t>(pool::class_of(bytes))});
   if (level == 0) co_return co_await drop_cell(op, right.low(), true);
   co_return Status{};
+}
+
+// The end of a node's life, but for its block.
+template <class K>
+Task<Status> BLink<K>::bury(Operation& op, const NodeRef& ref, Node<K> node) {
+  node.set_flag(kLeaving, false);
+  node.set_flag(kDead, true);
+  node.set_node_version(0, node.version() + 1);
+  fabric::Batch batch(op.cost());
+  write_header(batch, ref, node);
+  co_return co_await op.submit(batch);
 }
 
 template <class K>
@@ -293,12 +299,7 @@ Task<Status> BLink<K>::repair(Operation& op, NodeRef ref, Node<K> node) {
     Node<K> right(buffer.data(), kLineBytes);
     const Verdict right_is = right.judge(index_id(), node.level(), right_ref);
     if (right_is != Verdict::kStale && right_is != Verdict::kDead) {
-      right.set_flag(kLeaving, false);
-      right.set_flag(kDead, true);
-      right.set_node_version(0, right.version() + 1);
-      fabric::Batch bury(op.cost());
-      write_header(bury, right_ref, right);
-      if (Status done = co_await op.submit(bury); !done) co_return done;
+      if (Status done = co_await bury(op, right_ref, right); !done) co_return done;
     }
     node.set_sibling(right.sibling());
     node.set_flag(kAbsorbing, false);

@@ -181,14 +181,7 @@ void NodeLocks::unlocked(NodeLock& lock) {
 
 Task<Status> NodeLocks::unlock(Operation& op, NodeLock& lock) {
   fabric::Batch batch(op.cost());
-  add_unlock(batch, lock);
-  Status status = co_await op.submit(batch);
-  if (status) {
-    unlocked(lock);
-  } else {
-    abandon(lock);
-  }
-  co_return status;
+  co_return co_await submit_with_unlock(op, batch, lock);
 }
 
 Task<Status> NodeLocks::write_and_unlock(Operation& op, fabric::Batch& batch, NodeLock& lock) {
@@ -200,6 +193,10 @@ Task<Status> NodeLocks::write_and_unlock(Operation& op, fabric::Batch& batch, No
     }
     co_return co_await unlock(op, lock);
   }
+  co_return co_await submit_with_unlock(op, batch, lock);
+}
+
+Task<Status> NodeLocks::submit_with_unlock(Operation& op, fabric::Batch& batch, NodeLock& lock) {
   add_unlock(batch, lock);
   Status status = co_await op.submit(batch);
   if (status) {

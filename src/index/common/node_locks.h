@@ -113,6 +113,7 @@ class NodeLocks {
                              std::uint64_t& seen);
   Task<Status> read(Operation& op, NodeLock& lock, fabric::Address address, std::byte* into,
                     std::size_t bytes);
+  Task<Status> submit_with_unlock(Operation& op, fabric::Batch& batch, NodeLock& lock);
   static void load(fabric::Batch& batch, const NodeLock& lock);
   void let_go(NodeLock& lock);
   void abandon(NodeLock& lock);
