@@ -132,9 +132,8 @@ void PoolState::close_index(IndexState* index) {
   const std::lock_guard guard(indexes_mutex_);
   const std::unique_ptr<IndexState> dying(index);
   const auto at = indexes_.find(index->info.name);
-  // Opened anew meanwhile: then it stays open in the catalogue.
-  if (at != indexes_.end() && !at->second.expired()) return;
-  if (at != indexes_.end()) indexes_.erase(at);
+  // It may have been opened anew meanwhile; the catalogue counts.
+  if (at != indexes_.end() && at->second.expired()) indexes_.erase(at);
   dying->tree.reset();
   (void)run([&](pool::Operation& op) { return node.catalogue().close(op, dying->record); });
 }

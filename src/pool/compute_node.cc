@@ -86,6 +86,7 @@ void ComputeNode::remove_session(Session* session) {
 Task<Status> ComputeNode::upkeep(Session& session) {
   Operation op(session);
   if (Status beat = co_await membership_.beat(op); !beat) co_return beat;
+  if (Status freed = co_await abandoned_locks_.take_back(op); !freed) co_return freed;
   co_return co_await allocator_.collect(op);
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "fabric/verbs.h"
+#include "pool/abandoned_locks.h"
 #include "pool/allocator.h"
 #include "pool/budget.h"
 #include "pool/catalogue.h"
@@ -63,6 +64,7 @@ class ComputeNode {
   Membership& membership() { return membership_; }
   Allocator& allocator() { return allocator_; }
   Catalogue& catalogue() { return catalogue_; }
+  AbandonedLocks& abandoned_locks() { return abandoned_locks_; }
   // Of the pool, random. REQUIRES: open() succeeded.
   std::uint64_t pool_id() const { return pool_id_; }
 
@@ -85,6 +87,7 @@ class ComputeNode {
   Membership membership_;
   Allocator allocator_;
   Catalogue catalogue_;
+  AbandonedLocks abandoned_locks_;
   std::uint64_t pool_id_ = 0;
 
   std::atomic<bool> stopping_{false};

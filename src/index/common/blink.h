@@ -232,7 +232,8 @@ class BLink {
                            InnerEntry<K> entry);
   Task<Result<bool>> alive(Operation& op, const NodeRef& ref, std::uint8_t level);
   Task<Result<bool>> absorbed(Operation& op, const NodeRef& ref, std::uint8_t level, Cell low);
-  Task<Status> stay_or_die(Operation& op, const NodeRef& ref, std::uint8_t level, Cell low);
+  Task<Status> stay_or_die(Operation& op, const NodeRef& ref, std::uint8_t level, Cell low,
+                           std::uint32_t departure);
   Task<Status> unlink(Operation& op, const NodeRef& parent, std::uint8_t level,
                       const NodeRef& dead);
   Task<Status> retire_node(Operation& op, const NodeRef& ref, std::uint8_t level);

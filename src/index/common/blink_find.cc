@@ -304,7 +304,7 @@ Task<Status> BLink<K>::heal(Operation& op, const NodeRef& ref, std::uint8_t leve
   const Verdict verdict = node.judge(index_id(), level, ref);
   if (verdict != Verdict::kStale && verdict != Verdict::kDead && node.has(kLeaving)) {
     if (Status done = co_await locks_.unlock(op, lock); !done) co_return done;
-    co_return co_await stay_or_die(op, ref, level, node.low());
+    co_return co_await stay_or_die(op, ref, level, node.low(), node.entry_version(0));
   }
   if (verdict != Verdict::kStale && (lock.repair() || !node.settled())) {
     if (Status done = co_await repair(op, ref, node); !done) co_return done;
@@ -366,7 +366,9 @@ Task<Result<Found<K>>> BLink<K>::find(Operation& op, View key, std::uint8_t leve
       if (lock != nullptr && verdict != Verdict::kStale && verdict != Verdict::kDead &&
           node.has(kLeaving)) {
         if (Status done = co_await let_go(op, lock); !done) co_return fail(done.error());
-        if (Status done = co_await stay_or_die(op, found.node, level, node.low()); !done) {
+        if (Status done =
+                co_await stay_or_die(op, found.node, level, node.low(), node.entry_version(0));
+            !done) {
           co_return fail(done.error());
         }
         continue;

@@ -113,6 +113,7 @@ Task<Status> BLink<K>::merge_children(Operation& op, NodeRef parent_ref, InnerNo
   if (absorb) {
     // Should we die after the commit, whoever takes the right node over must know that it has none.
     right.set_flag(kLeaving, true);
+    right.bump_entry_version(0);  // tells this departure from an earlier one
     fabric::Batch leave(op.cost());
     write_header(leave, right_ref, right);
     if (Status done = co_await op.submit(leave); !done) co_return done;
@@ -188,10 +189,11 @@ bool BLink<K>::absorb_inner(InnerNode<K> left, InnerNode<K> right) {
 
 // What becomes of a node whose merger died: the flag leaving tells that its left neighbour was
 // about to cover its range. Nobody merges a node with that flag, so the answer holds until it is
-// written. REQUIRES: no lock is held, as finding the neighbour may have to wait for some.
+// written, if it is still the same departure (the header's entry version). REQUIRES: no lock is
+// held, as finding the neighbour may have to wait for some.
 template <class K>
-Task<Status> BLink<K>::stay_or_die(Operation& op, const NodeRef& ref, std::uint8_t level,
-                                   Cell low) {
+Task<Status> BLink<K>::stay_or_die(Operation& op, const NodeRef& ref, std::uint8_t level, Cell low,
+                                   std::uint32_t departure) {
   Result<bool> gone = co_await absorbed(op, ref, level, low);
   if (!gone) co_return fail(gone.error());
   const fabric::Buffer buffer = op.buffer(node_bytes(level));
@@ -199,7 +201,8 @@ Task<Status> BLink<K>::stay_or_die(Operation& op, const NodeRef& ref, std::uint8
   if (Status got = co_await fetch(op, ref, level, buffer.data(), &lock); !got) co_return got;
   Node<K> node(buffer.data(), node_bytes(level));
   const Verdict verdict = node.judge(index_id(), level, ref);
-  if (verdict == Verdict::kStale || verdict == Verdict::kDead || !node.has(kLeaving)) {
+  if (verdict == Verdict::kStale || verdict == Verdict::kDead || !node.has(kLeaving) ||
+      node.entry_version(0) != departure) {  // settled by someone, or leaving once more
     co_return co_await locks_.unlock(op, lock);
   }
   counts_.repairs.fetch_add(1, std::memory_order_relaxed);

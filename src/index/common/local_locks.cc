@@ -49,30 +49,44 @@ bool LocalLocks::should_hand_over(const Ticket& ticket, std::uint32_t limit) {
   return ticket.first_waiter_ != nullptr;
 }
 
-void LocalLocks::release(Ticket& ticket, bool handed_over, std::uint64_t word) {
+bool LocalLocks::release(Ticket& ticket, bool handed_over, std::uint64_t word) {
   Bucket& in = bucket(ticket.lock);
-  Ticket* next = nullptr;
-  {
-    const std::lock_guard guard(in.mutex);
-    Ticket** link = &in.holders;
-    while (*link != &ticket) link = &(*link)->next_holder_;
-    next = ticket.first_waiter_;
-    if (next == nullptr) {
-      *link = ticket.next_holder_;
-    } else {
-      next->first_waiter_ = next->next_waiter_;
-      next->last_waiter_ = next->first_waiter_ == nullptr ? nullptr : ticket.last_waiter_;
-      next->next_waiter_ = nullptr;
-      next->handed_over = handed_over;
-      next->word = word;
-      next->handovers_ = handed_over ? ticket.handovers_ + 1 : 0;
-      next->next_holder_ = ticket.next_holder_;
-      *link = next;
-    }
+  const std::lock_guard guard(in.mutex);
+  Ticket** link = &in.holders;
+  while (*link != &ticket) link = &(*link)->next_holder_;
+  Ticket* next = ticket.first_waiter_;
+  if (next == nullptr) {
+    *link = ticket.next_holder_;
+  } else {
+    next->first_waiter_ = next->next_waiter_;
+    next->last_waiter_ = next->first_waiter_ == nullptr ? nullptr : ticket.last_waiter_;
+    next->next_waiter_ = nullptr;
+    next->handed_over = handed_over;
+    next->word = word;
+    next->handovers_ = handed_over ? ticket.handovers_ + 1 : 0;
+    next->next_holder_ = ticket.next_holder_;
+    *link = next;
+    // Within the lock, so that a withdraw() of the woken ticket comes before or after all of this.
+    next->worker_->wake(next->waiter_);
   }
   ticket.first_waiter_ = ticket.last_waiter_ = ticket.next_holder_ = nullptr;
-  // Outside the lock: the woken coroutine may be gone from its frame before wake() returns.
-  if (next != nullptr) next->worker_->wake(next->waiter_);
+  return next != nullptr;
+}
+
+bool LocalLocks::withdraw(Ticket& ticket) {
+  Bucket& in = bucket(ticket.lock);
+  const std::lock_guard guard(in.mutex);
+  Ticket* holder = find(in.holders, ticket.lock, &Ticket::next_holder_);
+  if (holder == &ticket) return true;
+  Ticket* before = nullptr;
+  for (Ticket* each = holder == nullptr ? nullptr : holder->first_waiter_; each != nullptr;
+       before = each, each = each->next_waiter_) {
+    if (each != &ticket) continue;
+    (before == nullptr ? holder->first_waiter_ : before->next_waiter_) = ticket.next_waiter_;
+    if (holder->last_waiter_ == &ticket) holder->last_waiter_ = before;
+    break;
+  }
+  return false;
 }
 
 }  // namespace pando::index

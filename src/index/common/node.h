@@ -24,8 +24,10 @@
 //     line's version is below the floor.
 //   - Line older than a split that the header tells of: believed, and right: what it still shows of
 //     the right node's range lies beyond the high fence and is ignored.
-// Versions are 32 bits wide and count on from life to life (pool/block.h): a READ would have to
-// last for 2^32 changes of one node to be fooled.
+// A believed image is not one moment: entries are each as they were when their line was read. A key
+// that is erased and put again meanwhile may stand in two lines, or in none; either was so at some
+// moment. Versions are 32 bits wide and count on from life to life (pool/block.h): a READ would
+// have to last for 2^32 changes of one node to be fooled.
 //
 // A reference to a node carries its birth (22 bits of the incarnation). One that was kept while the
 // node died and its block was reused does not match and is never believed. A block would have to be
@@ -174,6 +176,9 @@ class Node {
   void set_low(const Cell& cell) { store(low_at(), cell); }
   void set_node_version(std::size_t i, std::uint32_t version) {
     store(line(i) + kNodeVersionAt, version);
+  }
+  std::uint32_t entry_version(std::size_t i) const {
+    return load<std::uint32_t>(line(i) + kEntryVersionAt);
   }
   void bump_entry_version(std::size_t i) {
     store(line(i) + kEntryVersionAt, load<std::uint32_t>(line(i) + kEntryVersionAt) + 1);

@@ -28,6 +28,7 @@ Task<void> pause(Operation& op, int attempt) {
 }  // namespace
 
 NodeLock::~NodeLock() {
+  if (queued_) locks_.withdraw(*this);
   if (held_ || local_) locks_.abandon(*this);
 }
 
@@ -46,8 +47,7 @@ fabric::Address NodeLocks::word_for(fabric::Address node) const {
 }
 
 std::uint64_t NodeLocks::new_word() {
-  return (std::uint64_t{node_.membership().self()} << 32) |
-         sequence_.fetch_add(1, std::memory_order_relaxed);
+  return (std::uint64_t{node_.membership().self()} << 32) | node_.abandoned_locks().next_sequence();
 }
 
 Task<Status> NodeLocks::read(Operation& op, NodeLock& lock, fabric::Address address,
@@ -75,15 +75,15 @@ Task<Result<bool>> NodeLocks::attempt(Operation& op, NodeLock& lock, fabric::Add
   load(batch, lock);
   const std::size_t cas = batch.compare_swap(lock.word_at_, expected, word);
   if (options_.lock_with_read) batch.read(address, into, bytes);
+  // Ours as far as one knows, until one knows better: the coroutine may be destroyed meanwhile.
+  lock.word_ = word;
+  lock.held_ = true;
   Status status = co_await op.submit(batch);
   if (status) lock.carried_bytes_ = 0;
-  seen = batch[cas].previous;
-  const bool swapped = batch[cas].outcome == fabric::Outcome::kExecuted && batch[cas].succeeded();
-  if (swapped || batch[cas].outcome == fabric::Outcome::kIndeterminate) {
-    // Where it may have happened, treat the lock as ours until let_go() has passed it on.
-    lock.word_ = word;
-    lock.held_ = true;
-  }
+  const fabric::Verb& swap = batch[cas];
+  seen = swap.previous;
+  const bool swapped = swap.outcome == fabric::Outcome::kExecuted && swap.succeeded();
+  lock.held_ = swapped || swap.outcome == fabric::Outcome::kIndeterminate;
   if (status && swapped && !options_.lock_with_read) {
     status = co_await read(op, lock, address, into, bytes);
   }
@@ -99,7 +99,12 @@ Task<Status> NodeLocks::lock(Operation& op, NodeLock& lock, fabric::Address addr
   lock.word_at_ = word_for(address);
   lock.repair_ = false;
   if (options_.local_table) {
-    co_await local_.acquire(lock.ticket_, lock.word_at_, op.worker());
+    if (!local_.try_acquire(lock.ticket_, lock.word_at_)) {
+      (void)op.deadline();  // the clock runs while it waits
+      lock.queued_ = true;
+      co_await local_.acquire(lock.ticket_, lock.word_at_, op.worker());
+      lock.queued_ = false;
+    }
     lock.local_ = true;
     if (lock.ticket_.handed_over) {
       lock.word_ = lock.ticket_.word;
@@ -118,10 +123,7 @@ Task<Status> NodeLocks::lock(Operation& op, NodeLock& lock, fabric::Address addr
     if (!locked) co_return fail(locked.error());
     if (*locked) {
       lock.repair_ = expected != 0;
-      if (lock.repair_) {
-        adopt_orphan(expected);
-        takeovers_.fetch_add(1, std::memory_order_relaxed);
-      }
+      if (lock.repair_) takeovers_.fetch_add(1, std::memory_order_relaxed);
       co_return Status{};
     }
     op.count_retry();
@@ -134,10 +136,6 @@ Task<Status> NodeLocks::lock(Operation& op, NodeLock& lock, fabric::Address addr
       last_seen = seen;
       since = op.worker().now();
       tries = 0;
-    }
-    if (seen != 0 && orphaned(seen)) {
-      expected = seen;
-      continue;
     }
     const auto owner = static_cast<pool::OwnerId>(seen >> 32);
     if (seen != 0 && owner != node_.membership().self() &&
@@ -209,29 +207,32 @@ Task<Status> NodeLocks::submit_with_unlock(Operation& op, fabric::Batch& batch, 
 
 // Leaves the local queue; the remote lock is free, or handed over.
 void NodeLocks::let_go(NodeLock& lock) {
-  if (lock.local_) local_.release(lock.ticket_, lock.hand_over_, lock.word_);
+  if (!lock.local_) return;
+  const bool taken = local_.release(lock.ticket_, lock.hand_over_, lock.word_);
+  if (lock.hand_over_ && !taken) {  // whom it was meant for has gone
+    node_.abandoned_locks().add(lock.word_at_, lock.word_);
+    node_.kick();
+  }
   lock.local_ = lock.hand_over_ = false;
 }
 
 // Gives up a lock whose word may or may not still be ours at the memory node. It is never handed
-// over: whoever of this compute node meets the word there takes it over, for repair.
+// over.
 void NodeLocks::abandon(NodeLock& lock) {
   if (lock.held_) {
-    const std::lock_guard guard(orphans_mutex_);
-    orphans_.push_back(lock.word_);
+    node_.abandoned_locks().add(lock.word_at_, lock.word_);
+    node_.kick();
   }
   lock.held_ = lock.hand_over_ = false;
   let_go(lock);
 }
 
-bool NodeLocks::orphaned(std::uint64_t word) {
-  const std::lock_guard guard(orphans_mutex_);
-  return std::ranges::find(orphans_, word) != orphans_.end();
-}
-
-void NodeLocks::adopt_orphan(std::uint64_t word) {
-  const std::lock_guard guard(orphans_mutex_);
-  std::erase(orphans_, word);
+void NodeLocks::withdraw(NodeLock& lock) {
+  lock.queued_ = false;
+  if (!local_.withdraw(lock.ticket_)) return;
+  lock.local_ = true;
+  lock.held_ = lock.ticket_.handed_over;
+  lock.word_ = lock.ticket_.word;
 }
 
 }  // namespace pando::index

@@ -10,13 +10,13 @@
 // of the two combinations can be switched off.
 //
 // A lock whose owner is gone (pool/membership.h) is taken over, by CAS from the dead owner's word;
-// the node may then be in the middle of a change, and `repair` says so.
+// one that a coroutine of a living compute node abandoned is freed by its housekeeper
+// (pool/abandoned_locks.h). Either way the node may be in the middle of a change: Node::settled()
+// tells.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
-#include <vector>
 
 #include "fabric/verbs.h"
 #include "index/common/local_locks.h"
@@ -43,7 +43,7 @@ class NodeLocks;
 class NodeLock {
  public:
   explicit NodeLock(NodeLocks& locks) : locks_(locks) {}
-  // Held still (the coroutine was destroyed in the middle): left for the next taker to repair.
+  // Wanted or held still (the coroutine was destroyed in the middle): given up.
   ~NodeLock();
   NodeLock(const NodeLock&) = delete;
   NodeLock& operator=(const NodeLock&) = delete;
@@ -67,6 +67,7 @@ class NodeLock {
   fabric::Address word_at_;
   std::uint64_t word_ = 0;
   std::uint64_t zero_ = 0;
+  bool queued_ = false;  // in the local queue, not resumed yet
   bool local_ = false;
   bool held_ = false;
   bool repair_ = false;
@@ -117,17 +118,13 @@ class NodeLocks {
   static void load(fabric::Batch& batch, const NodeLock& lock);
   void let_go(NodeLock& lock);
   void abandon(NodeLock& lock);
-  bool orphaned(std::uint64_t word);
-  void adopt_orphan(std::uint64_t word);
+  void withdraw(NodeLock& lock);
 
   pool::ComputeNode& node_;
   const LockOptions options_;
   LocalLocks local_;
-  std::atomic<std::uint32_t> sequence_{0};
   std::atomic<std::uint64_t> takeovers_{0};
   std::atomic<std::uint64_t> handed_over_{0};
-  std::mutex orphans_mutex_;
-  std::vector<std::uint64_t> orphans_;  // words of our own that nobody holds any more
 };
 
 }  // namespace pando::index

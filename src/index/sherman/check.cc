@@ -143,6 +143,7 @@ Task<Status> Sherman<K>::destroy(Operation& op) {
     const std::size_t bytes = tree_.node_bytes(level);
     const fabric::Buffer buffer = op.buffer(bytes);
     NodeRef next_first;
+    bool absorbed_by_left = false;
     for (NodeRef ref = first; ref;) {
       fabric::Batch batch(op.cost());
       batch.read(ref.address, buffer.data(), bytes);
@@ -160,7 +161,13 @@ Task<Status> Sherman<K>::destroy(Operation& op) {
       if (level == 0) {
         Leaf<K> leaf = leaf_at(buffer.data());
         std::vector<pool::ItemPointer> items;
-        for (std::size_t slot = 0; slot < leaf.capacity(); ++slot) {
+        // What a half-done split or merge left twice is freed once.
+        const bool doubled = absorbed_by_left || leaf.has(kDead);
+        absorbed_by_left = leaf.has(kAbsorbing);
+        Status purged;
+        if (!doubled) purged = co_await purge(op, leaf);
+        if (!purged) co_return purged;
+        for (std::size_t slot = 0; slot < leaf.capacity() && !doubled; ++slot) {
           if (!leaf.empty(slot) && leaf.is_item(slot)) items.push_back(leaf.item(slot));
         }
         if (K::is_long(leaf.low())) items.push_back(K::item(leaf.low()));

@@ -67,6 +67,10 @@ Task<Status> Sherman<K>::collect(Operation& op, Leaf<K> leaf, View from,
   }
   std::sort(out.begin() + first, out.end(),
             [](const ScanItem& a, const ScanItem& b) { return a.key < b.key; });
+  // A key that was erased and put again while the leaf was read may stand in two of its lines.
+  out.erase(std::unique(out.begin() + first, out.end(),
+                        [](const ScanItem& a, const ScanItem& b) { return a.key == b.key; }),
+            out.end());
   co_return Status{};
 }
 

@@ -1,0 +1,45 @@
+// AbandonedLocks: lock words of this compute node that nobody here holds any more.
+//
+// A coroutine that is destroyed, or whose unlocking failed, may leave its word in a lock in far
+// memory. While this compute node lives, no one may take such a lock over; so the housekeeper takes
+// the word back, with a CAS from exactly that word. No word is used twice, so that this never frees
+// another's lock. What the lock guarded may be in the middle of a change: whoever locks it next
+// tells by its content.
+//
+// Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "fabric/verbs.h"
+#include "pool/operation.h"
+#include <pando/result.h>
+#include <pando/task.h>
+
+namespace pando::pool {
+
+class AbandonedLocks {
+ public:
+  // The low half of a lock word: new for each lock taken by this compute node, whatever index it is
+  // of.
+  std::uint32_t next_sequence() { return sequence_.fetch_add(1, std::memory_order_relaxed); }
+
+  void add(fabric::Address at, std::uint64_t word);
+  // The housekeeper's. What could not be reached stays for the next time.
+  Task<Status> take_back(Operation& op);
+
+ private:
+  struct Abandoned {
+    fabric::Address at;
+    std::uint64_t word;
+  };
+  std::atomic<std::uint32_t> sequence_{1};
+  std::atomic<bool> any_{false};
+  std::mutex mutex_;
+  std::vector<Abandoned> abandoned_;
+};
+
+}  // namespace pando::pool
