@@ -68,8 +68,6 @@ class LocalLocks {
   // become the holder already and still is; release() it.
   bool withdraw(Ticket& ticket);
 
-  static constexpr std::size_t bytes() { return sizeof(LocalLocks); }
-
  private:
   static constexpr std::size_t kBuckets = 128;
   struct Bucket {

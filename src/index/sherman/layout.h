@@ -34,9 +34,6 @@ struct LeafGeometry {
   std::size_t value_bytes = 8;
 
   std::size_t per_line() const { return kPayloadBytes / (8 + value_bytes + 1); }
-  std::size_t capacity(std::size_t header_lines) const {
-    return (bytes / kLineBytes - header_lines) * per_line();
-  }
 };
 
 template <class K>
