@@ -115,7 +115,8 @@ class Worker {
 class Pool {
  public:
   // `embedded:SIZE[?nodes=N]`: memory nodes inside this process, SIZE in all, e.g.
-  // "embedded:4GiB?nodes=2".
+  // "embedded:4GiB?nodes=2". `sim:SIZE[?nodes=N&preset=NAME]`: simulated ones, in simulated time,
+  // for one thread; a plain call made from within a task throws std::logic_error there.
   static Result<Pool> open(std::string_view url, const PoolOptions& options = {});
   // A further compute node on the same memory nodes, with caches, tables and budget of its own.
   Result<Pool> attach(const PoolOptions& options) const;
@@ -135,6 +136,7 @@ class Pool {
 
  private:
   friend class Index;
+  friend struct api::PoolState;
   explicit Pool(std::shared_ptr<api::PoolState> state) : state_(std::move(state)) {}
   std::shared_ptr<api::PoolState> state_;
 };

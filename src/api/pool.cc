@@ -8,17 +8,13 @@ namespace pando {
 Result<Pool> Pool::open(std::string_view url, const PoolOptions& options) {
   Result<std::unique_ptr<fabric::Fabric>> fabric = fabric::open_fabric(url);
   if (!fabric) return fail(fabric.error());
-  Result<std::shared_ptr<api::PoolState>> state = api::PoolState::open(std::move(*fabric), options);
-  if (!state) return fail(state.error());
-  return Pool(std::move(*state));
+  return api::PoolState::open_pool(std::move(*fabric), options);
 }
 
 Result<Pool> Pool::attach(const PoolOptions& options) const {
   Result<std::unique_ptr<fabric::Fabric>> fabric = state_->node.fabric().attach();
   if (!fabric) return fail(fabric.error());
-  Result<std::shared_ptr<api::PoolState>> state = api::PoolState::open(std::move(*fabric), options);
-  if (!state) return fail(state.error());
-  return Pool(std::move(*state));
+  return api::PoolState::open_pool(std::move(*fabric), options);
 }
 
 Result<Index> Pool::create_index(std::string_view name, const IndexOptions& options) {

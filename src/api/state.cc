@@ -61,6 +61,11 @@ Result<std::shared_ptr<PoolState>> PoolState::open(std::unique_ptr<fabric::Fabri
   Status opened = (*lane)->worker.run(state->node.open(*(*lane)->session));
   if (!opened) return fail(opened.error());
   state->housekeeper_lane_ = std::move(*lane);
+  if (state->node.fabric().clock().simulated()) {
+    Lane& own = *state->housekeeper_lane_;
+    own.worker.spawn(state->node.housekeeping(*own.session));
+    return state;
+  }
   state->housekeeper_ = std::thread([self = state.get()] {
     Lane& own = *self->housekeeper_lane_;
     own.worker.run(self->node.housekeeping(*own.session));
@@ -68,10 +73,18 @@ Result<std::shared_ptr<PoolState>> PoolState::open(std::unique_ptr<fabric::Fabri
   return state;
 }
 
+Result<Pool> PoolState::open_pool(std::unique_ptr<fabric::Fabric> fabric,
+                                  const PoolOptions& options) {
+  Result<std::shared_ptr<PoolState>> state = open(std::move(fabric), options);
+  if (!state) return fail(state.error());
+  return Pool(std::move(*state));
+}
+
 PoolState::~PoolState() {
-  if (housekeeper_.joinable()) {
+  if (housekeeper_lane_ != nullptr) {
     node.stop();
-    housekeeper_.join();
+    if (housekeeper_.joinable()) housekeeper_.join();
+    housekeeper_lane_->worker.run();  // the simulated one
     // What fails to be given back is found out by the others, as after a crash.
     (void)housekeeper_lane_->worker.run(node.close(*housekeeper_lane_->session));
   }
@@ -79,7 +92,7 @@ PoolState::~PoolState() {
 }
 
 Result<std::unique_ptr<Lane>> PoolState::make_lane() {
-  auto lane = std::make_unique<Lane>();
+  auto lane = std::make_unique<Lane>(node.fabric().clock());
   Result<std::unique_ptr<pool::Session>> session = node.make_session(lane->worker);
   if (!session) return fail(session.error());
   lane->session = std::move(*session);

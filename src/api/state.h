@@ -23,6 +23,7 @@ namespace pando::api {
 
 // A worker with its session.
 struct Lane {
+  explicit Lane(task::Clock& clock) : worker(clock) {}
   // Unfinished tasks hold buffers of the session's endpoint: they go first.
   ~Lane() { worker.drop_tasks(); }
 
@@ -33,6 +34,8 @@ struct Lane {
 struct PoolState : std::enable_shared_from_this<PoolState> {
   static Result<std::shared_ptr<PoolState>> open(std::unique_ptr<fabric::Fabric> fabric,
                                                  const PoolOptions& options);
+  // The same, as a handle. For those who make their fabric themselves.
+  static Result<Pool> open_pool(std::unique_ptr<fabric::Fabric> fabric, const PoolOptions& options);
   PoolState(std::unique_ptr<fabric::Fabric> fabric, const PoolOptions& options)
       : node(std::move(fabric), options) {}
   ~PoolState();
@@ -87,6 +90,7 @@ struct PoolState : std::enable_shared_from_this<PoolState> {
   std::mutex indexes_mutex_;
   std::map<std::string, std::weak_ptr<IndexState>, std::less<>> indexes_;
 
+  // On a thread of its own; on a simulated clock, as a task that the simulation runs.
   std::unique_ptr<Lane> housekeeper_lane_;
   std::thread housekeeper_;
 };

@@ -1,9 +1,7 @@
 #include "fabric/embedded.h"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
 
-#include <cerrno>
 #include <mutex>
 #include <set>
 #include <system_error>
@@ -12,6 +10,7 @@
 
 #include "base/parse.h"
 #include "fabric/line_memory.h"
+#include "fabric/mapping.h"
 
 namespace pando::fabric {
 namespace {
@@ -19,40 +18,6 @@ namespace {
 constexpr std::uint64_t kPage = 4096;
 // Of a batch. A READ of 1 KiB gains nothing before most of its lines are asked for.
 constexpr std::size_t kPrefetchedLines = 32;
-
-// Zeroed pages.
-class Mapping {
- public:
-  Mapping() = default;
-  Mapping(std::uint64_t bytes, bool huge_pages) : bytes_(bytes) {
-    if (bytes == 0) return;
-    void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) {
-      problem_ = errno;
-      return;
-    }
-    data_ = static_cast<std::byte*>(memory);
-    // Only advice: without huge pages everything works, slower.
-    if (huge_pages) madvise(memory, bytes, MADV_HUGEPAGE);
-  }
-  Mapping(Mapping&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)),
-        bytes_(other.bytes_),
-        problem_(other.problem_) {}
-  Mapping& operator=(Mapping&&) = delete;
-  ~Mapping() {
-    if (data_ != nullptr) munmap(data_, bytes_);
-  }
-
-  std::byte* data() const { return data_; }
-  int problem() const { return problem_; }  // the errno of a refusal, or 0
-
- private:
-  std::byte* data_ = nullptr;
-  std::uint64_t bytes_ = 0;
-  int problem_ = 0;
-};
 
 class Node {
  public:

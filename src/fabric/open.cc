@@ -8,6 +8,7 @@
 
 #include "base/parse.h"
 #include "fabric/embedded.h"
+#include "fabric/sim/simulation.h"
 
 namespace pando::fabric {
 namespace {
@@ -77,6 +78,43 @@ Result<std::unique_ptr<Fabric>> open_embedded_url(std::string_view text) {
   return open_embedded(options);
 }
 
+Status apply(sim::SimOptions& options, const std::string& name, const std::string& text) {
+  if (name == "nodes") {
+    return assign(options.nodes, base::parse_unsigned(name, text, 1, sim::SimOptions::kMaxNodes));
+  }
+  if (name == "masked_cas") return assign(options.native_masked_cas, parse_masked_cas(text));
+  if (name == "huge") return assign(options.huge_pages, base::parse_bool(name, text));
+  if (name == "preset") {
+    options.preset = text;
+    return {};
+  }
+  if (name == "adversary") {
+    options.adversary.emplace();
+    return assign(options.adversary->seed,
+                  base::parse_unsigned(name, text, 0, std::numeric_limits<std::uint64_t>::max()));
+  }
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("'{}' is no parameter of sim; those are nodes, preset, adversary, "
+                          "masked_cas and huge",
+                          name));
+}
+
+Result<std::unique_ptr<Fabric>> open_sim_url(std::string_view text) {
+  const auto rest = parse_rest(text);
+  if (!rest) return fail(rest.error());
+  sim::SimOptions options;
+  if (rest->place.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "the size is missing, as in sim:4GiB");
+  }
+  if (Status ok = assign(options.bytes, base::parse_size("size", rest->place)); !ok) {
+    return fail(ok.error());
+  }
+  for (const auto& [name, value] : rest->settings) {
+    if (Status ok = apply(options, name, value); !ok) return fail(ok.error());
+  }
+  return sim::open_sim(options);
+}
+
 struct Scheme {
   std::string_view name;
   Result<std::unique_ptr<Fabric>> (*open)(std::string_view rest);
@@ -84,6 +122,7 @@ struct Scheme {
 
 constexpr std::array kSchemes = {
     Scheme{"embedded", open_embedded_url},
+    Scheme{"sim", open_sim_url},
 };
 
 std::string known_schemes() {

@@ -23,8 +23,10 @@
 //     informed: at most one extra round trip without contention. See Verb::succeeded().
 //  9. Failure. Every batch ends in bounded time, with success or an error. An error says of each
 //     verb whether it was executed, was not, or may have been (kIndeterminate); the last is never
-//     blindly sent again. An address out of bounds or not served is kInvalidArgument, before
-//     anything is executed.
+//     blindly sent again. It takes effect, if at all, before any verb that its client posts to that
+//     node afterwards: so what a lock guards is safe until its holder or a fence has freed it. The
+//     same goes for verbs under way whose coroutine is destroyed. An address out of bounds or not
+//     served is kInvalidArgument, before anything is executed.
 // 10. Fencing. Fabric::fence(client) takes a client's access away at every memory node; when it
 //     has succeeded, no verb of that client takes effect any more.
 //
@@ -353,6 +355,8 @@ class Fabric {
   virtual Status fence(ClientId client) = 0;
   // Another compute node's attachment to the same memory nodes, with a client id of its own.
   virtual Result<std::unique_ptr<Fabric>> attach() = 0;
+  // What the workers of its endpoints go by. Lives as long as any of its fabrics.
+  virtual task::Clock& clock() { return task::Clock::system(); }
 };
 
 }  // namespace pando::fabric

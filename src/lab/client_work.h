@@ -18,9 +18,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/random.h"
 #include "lab/histogram.h"
 #include "lab/keys.h"
-#include "lab/random.h"
 #include "lab/workload.h"
 #include <pando/stats.h>
 
@@ -136,7 +136,9 @@ class ClientWork {
     return load_first_ + position * load_stride_;
   }
   // Updates write versions that differ; LOAD writes version 0.
-  std::uint64_t version(std::uint64_t position) const { return mix64(version_seed_ + position); }
+  std::uint64_t version(std::uint64_t position) const {
+    return base::mix64(version_seed_ + position);
+  }
   // Only this thread writes: no read-modify-write is needed.
   void count_done() { done_.store(done() + 1, std::memory_order_relaxed); }
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "lab/random.h"
+#include "base/random.h"
 
 namespace pando::lab {
 
@@ -47,11 +47,11 @@ void spell_name(KeySpace::Buffer& buffer, std::size_t begin, std::size_t end, st
 }
 
 void spell_random(KeySpace::Buffer& buffer, std::uint64_t item) {
-  const std::uint64_t hash = mix64(item, 1);
+  const std::uint64_t hash = base::mix64(item, 1);
   std::size_t at = append(buffer, 0, kHosts[hash % kHosts.size()]);
   at = append(buffer, at, "@");
-  spell_name(buffer, at, buffer.size() - kDigits, mix64(hash));
-  spell_last_digits(buffer, mix64(item));
+  spell_name(buffer, at, buffer.size() - kDigits, base::mix64(hash));
+  spell_last_digits(buffer, base::mix64(item));
 }
 
 void spell_sequential(KeySpace::Buffer& buffer, std::uint64_t item) {
@@ -64,7 +64,7 @@ void spell_sequential(KeySpace::Buffer& buffer, std::uint64_t item) {
 
 Key KeySpace::key(std::uint64_t item, Buffer& buffer) const {
   if (type_ == KeyType::kInteger) {
-    return order_ == Order::kRandom ? Key(mix64(item)) : Key(item);
+    return order_ == Order::kRandom ? Key(base::mix64(item)) : Key(item);
   }
   if (order_ == Order::kRandom) {
     spell_random(buffer, item);

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <thread>
 
-#include "lab/random.h"
+#include "base/random.h"
 
 namespace pando::lab {
 
@@ -122,7 +122,8 @@ Runner::Works Runner::plan(PhaseState& phase, const Mix& mix, std::uint64_t oper
                               .seed = options_.seed,
                               .phase = phase_number_,
                               .client = client};
-    const std::uint64_t version_seed = mix64(mix64(options_.seed, phase_number_), ~client);
+    const std::uint64_t version_seed =
+        base::mix64(base::mix64(options_.seed, phase_number_), ~client);
     works.push_back(
         std::make_unique<ClientWork>(phase, make_plan(options), version_seed, options_.tasks));
   }

@@ -8,7 +8,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "lab/random.h"
+#include "base/random.h"
 
 namespace pando::lab {
 
@@ -23,12 +23,12 @@ constexpr std::uint64_t version_mask(std::size_t size) {
 }
 
 std::uint64_t hash_key(const Key& key) {
-  if (key.type() == KeyType::kInteger) return mix64(key.integer() ^ 0x5bd1e995u);
+  if (key.type() == KeyType::kInteger) return base::mix64(key.integer() ^ 0x5bd1e995u);
   return XXH3_64bits(key.bytes().data(), key.bytes().size());
 }
 
 std::uint64_t seal_of(const Key& key, std::uint64_t version, std::size_t size) {
-  return mix64(hash_key(key), mix64(version, size));
+  return base::mix64(hash_key(key), base::mix64(version, size));
 }
 
 // The opening word: version in the low bits, above it the tag.
@@ -36,7 +36,7 @@ std::uint64_t opening(std::uint64_t seal, std::uint64_t version, std::size_t siz
   return (seal << version_bits(size)) | version;
 }
 
-std::uint64_t stream_word(std::uint64_t seal, std::size_t at) { return mix64(seal + at); }
+std::uint64_t stream_word(std::uint64_t seal, std::size_t at) { return base::mix64(seal + at); }
 
 std::uint64_t first_word(std::string_view value) {
   std::uint64_t word = 0;

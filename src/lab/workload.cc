@@ -4,7 +4,7 @@
 #include <array>
 #include <cctype>
 
-#include "lab/random.h"
+#include "base/random.h"
 #include "lab/zipf.h"
 
 namespace pando::lab {
@@ -26,7 +26,7 @@ bool equal_ignoring_case(std::string_view a, std::string_view b) {
       a, b, [](unsigned char x, unsigned char y) { return std::toupper(x) == std::toupper(y); });
 }
 
-OperationKind draw_kind(const Mix& mix, Random& random) {
+OperationKind draw_kind(const Mix& mix, base::Random& random) {
   std::uint64_t dice = random.below(100);
   const auto falls_in = [&dice](unsigned share) {
     if (dice < share) return true;
@@ -49,7 +49,7 @@ class ItemSource {
         zipf_(options.items, options.theta),
         scramble_(options.items, options.seed) {}
 
-  std::uint64_t operator()(Random& random) const {
+  std::uint64_t operator()(base::Random& random) const {
     switch (distribution_) {
       case Distribution::kUniform:
         return random.below(items_);
@@ -65,7 +65,7 @@ class ItemSource {
   Distribution distribution_;
   std::uint64_t items_;
   Zipf zipf_;
-  Permutation scramble_;
+  base::Permutation scramble_;
 };
 
 }  // namespace
@@ -91,7 +91,7 @@ const Mix* find_mix(std::string_view name) {
 }
 
 std::vector<Operation> make_plan(const PlanOptions& options) {
-  Random random(mix64(mix64(options.seed, options.phase), options.client));
+  base::Random random(base::mix64(base::mix64(options.seed, options.phase), options.client));
   const ItemSource draw_item(options);
   std::vector<Operation> plan;
   plan.reserve(options.operations);

@@ -24,7 +24,7 @@ Zipf::Zipf(std::uint64_t size, double theta)
       integral_last_(integral(static_cast<double>(size) + 0.5)),
       squeeze_(2 - inverse_integral(integral(2.5) - density(2))) {}
 
-std::uint64_t Zipf::operator()(Random& random) const {
+std::uint64_t Zipf::operator()(base::Random& random) const {
   for (;;) {
     const double y = integral_last_ + random.unit() * (integral_first_ - integral_last_);
     const double x = inverse_integral(y);

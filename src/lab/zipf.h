@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "lab/random.h"
+#include "base/random.h"
 
 namespace pando::lab {
 
@@ -15,7 +15,7 @@ class Zipf {
   // REQUIRES size > 0, theta >= 0.
   Zipf(std::uint64_t size, double theta);
 
-  std::uint64_t operator()(Random& random) const;
+  std::uint64_t operator()(base::Random& random) const;
 
  private:
   double integral(double x) const;  // of x^-theta, up to a constant

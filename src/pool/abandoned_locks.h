@@ -6,8 +6,8 @@
 // another's lock. What the lock guarded may be in the middle of a change: whoever locks it next
 // tells by its content.
 //
-// A fabric must see to it that a CAS of a destroyed coroutine that is still under way takes effect
-// before verbs that this client posts later, or not at all; `embedded` drops it.
+// A CAS that is still under way, or whose outcome is unknown, takes effect before ours or not at
+// all: rule 9 of fabric/verbs.h.
 //
 // Thread-safe.
 #pragma once

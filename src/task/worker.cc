@@ -99,16 +99,24 @@ void Worker::drop_tasks() {
 // ---- Rounds
 // --------------------------------------------------------------------------------------
 
-Worker::Worker(Clock& clock) : clock_(clock) {}
+Worker::Worker(Clock& clock)
+    : clock_(clock),
+      simulator_(clock.simulator()),
+      seat_(simulator_ != nullptr ? simulator_->join(*this) : 0) {}
 
-Worker::~Worker() { drop_tasks(); }
+Worker::~Worker() {
+  drop_tasks();
+  if (simulator_ != nullptr) simulator_->leave(seat_);
+}
 
 void Worker::run() {
   while (!detached_.empty()) step();
 }
 
 void Worker::step() {
-  if (run_ready()) {
+  if (simulator_ != nullptr) {
+    simulator_->pass_time(seat_);
+  } else if (run_ready()) {
     idle_rounds_ = 0;
   } else {
     idle();
@@ -128,7 +136,6 @@ bool Worker::run_ready() {
 }
 
 void Worker::idle() {
-  if (clock_.simulated()) return;
   if (++idle_rounds_ < kSpinRounds) {
     base::cpu_relax();
     return;
@@ -162,6 +169,7 @@ void Worker::wake(std::coroutine_handle<> ready) {
   inbox_.push_back(ready);
   inbox_signal_.store(true, std::memory_order_release);
   if (blocked_) inbox_filled_.notify_one();
+  if (simulator_ != nullptr) simulator_->ready(seat_);
 }
 
 void Worker::take_inbox() {
@@ -181,6 +189,7 @@ bool Worker::fires_later(const Timer& a, const Timer& b) {
 void Worker::add_timer(TimePoint when, std::coroutine_handle<> waiter) {
   timers_.push_back({when, timers_set_++, waiter});
   std::ranges::push_heap(timers_, fires_later);
+  if (simulator_ != nullptr) simulator_->ready_at(seat_, when);
 }
 
 void Worker::fire_timers() {

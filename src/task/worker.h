@@ -6,9 +6,9 @@
 //     asked for completions; with nothing to do the worker spins briefly, then blocks until wake()
 //     or the next timer. It never blocks while a poller says that work is under way.
 //  3. Waiting yields: no call in this class blocks the thread but run() and step().
-//  4. Time comes from the Clock given at construction: the system's, or a simulation's. step()
-//  never
-//     blocks on a simulated clock; the simulation moves time and calls run_ready().
+//  4. Time comes from the Clock given at construction: the system's, or a simulation's. A
+//     simulation runs all workers on its clock, on one thread; instead of blocking, step() lets it
+//     move on.
 //  5. Tasks that have not ended when the worker is destroyed are destroyed with it. They may hold
 //     buffers and batches of endpoints, and endpoints are destroyed before their worker: whoever
 //     owns both calls drop_tasks() first.
@@ -31,11 +31,29 @@ namespace pando::task {
 using Duration = std::chrono::nanoseconds;
 using TimePoint = std::chrono::time_point<std::chrono::steady_clock, Duration>;
 
+class Worker;
+
+// What moves a simulated clock, and runs the workers on it by run_ready(). Each has a seat.
+class Simulator {
+ public:
+  using Seat = std::uint32_t;
+
+  virtual ~Simulator() = default;
+  virtual Seat join(Worker& worker) = 0;
+  virtual void leave(Seat seat) = 0;
+  // The worker has something to run: now, or from `when` on.
+  virtual void ready(Seat seat) = 0;
+  virtual void ready_at(Seat seat, TimePoint when) = 0;
+  // Lets simulated time pass until the worker has been run.
+  virtual void pass_time(Seat seat) = 0;
+};
+
 class Clock {
  public:
   virtual ~Clock() = default;
   virtual TimePoint now() const = 0;
-  virtual bool simulated() const { return false; }
+  virtual Simulator* simulator() { return nullptr; }
+  bool simulated() { return simulator() != nullptr; }
   static Clock& system();
 };
 
@@ -110,7 +128,10 @@ class Worker {
   void drop_tasks();
 
   // Resume later, on this worker. Owner thread only.
-  void schedule(std::coroutine_handle<> ready) { ready_.push_back(ready); }
+  void schedule(std::coroutine_handle<> ready) {
+    ready_.push_back(ready);
+    if (simulator_ != nullptr) simulator_->ready(seat_);
+  }
   // Resume later, on this worker. Any thread.
   void wake(std::coroutine_handle<> ready);
 
@@ -143,8 +164,11 @@ class Worker {
   void add_poller(Poller* poller);
   void remove_poller(Poller* poller);
 
-  // The earliest timer; TimePoint::max() where none. For simulations.
+  // The earliest timer; TimePoint::max() where none.
   TimePoint next_timer() const;
+  // For simulations.
+  bool has_ready() const { return !ready_.empty(); }
+  Simulator::Seat seat() const { return seat_; }
 
  private:
   struct Detached;  // the coroutine that drives a spawned task and signs it off
@@ -162,6 +186,8 @@ class Worker {
   void block();
 
   Clock& clock_;
+  Simulator* const simulator_;
+  const Simulator::Seat seat_;
   ReadyQueue ready_;
   std::vector<Poller*> pollers_;
   std::vector<Timer> timers_;  // a binary heap, the earliest first

@@ -42,7 +42,9 @@ inline void PrintTo(const FabricUnderTest& fabric, std::ostream* out) { *out << 
 class Client {
  public:
   explicit Client(std::unique_ptr<Fabric> fabric)
-      : fabric_(std::move(fabric)), endpoint_(fabric_->open_endpoint(worker_).value()) {}
+      : fabric_(std::move(fabric)),
+        worker_(fabric_->clock()),
+        endpoint_(fabric_->open_endpoint(worker_).value()) {}
 
   Fabric& fabric() { return *fabric_; }
   Endpoint& endpoint() { return *endpoint_; }

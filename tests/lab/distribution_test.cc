@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-#include "lab/random.h"
+#include "base/random.h"
 #include "lab/zipf.h"
 
 namespace pando::lab {
@@ -30,7 +30,7 @@ TEST_P(ZipfFrequencies, FollowTheFormula) {
   constexpr std::uint64_t kSize = 200;
   constexpr std::uint64_t kDraws = 2'000'000;
   const Zipf zipf(kSize, GetParam());
-  Random random(7);
+  base::Random random(7);
   std::vector<std::uint64_t> counts(kSize);
   for (std::uint64_t i = 0; i < kDraws; ++i) ++counts.at(zipf(random));
   const std::vector<double> shares = zipf_formula(kSize, GetParam());
@@ -47,7 +47,7 @@ INSTANTIATE_TEST_SUITE_P(Thetas, ZipfFrequencies,
 TEST(Zipf, HandlesManyItems) {
   constexpr std::uint64_t kSize = 1'000'000'000;
   const Zipf zipf(kSize, 0.99);
-  Random random(1);
+  base::Random random(1);
   std::uint64_t firsts = 0;
   std::uint64_t upper_half = 0;
   constexpr std::uint64_t kDraws = 1'000'000;
@@ -64,13 +64,13 @@ TEST(Zipf, HandlesManyItems) {
 
 TEST(Zipf, OneItem) {
   const Zipf zipf(1, 0.99);
-  Random random(1);
+  base::Random random(1);
   for (int i = 0; i < 100; ++i) EXPECT_EQ(zipf(random), 0u);
 }
 
 TEST(Permutation, IsABijectionAtAnySize) {
   for (const unsigned size : {1u, 2u, 3u, 4u, 5u, 16u, 17u, 100u, 1000u, 65536u, 65537u}) {
-    const Permutation permutation(size, 42);
+    const base::Permutation permutation(size, 42);
     std::vector<bool> seen(size);
     for (std::uint64_t i = 0; i < size; ++i) {
       const std::uint64_t image = permutation(i);
@@ -82,15 +82,15 @@ TEST(Permutation, IsABijectionAtAnySize) {
 }
 
 TEST(Permutation, SeedsDiffer) {
-  const Permutation one(1000, 1);
-  const Permutation two(1000, 2);
+  const base::Permutation one(1000, 1);
+  const base::Permutation two(1000, 2);
   int same = 0;
   for (std::uint64_t i = 0; i < 1000; ++i) same += one(i) == two(i) ? 1 : 0;
   EXPECT_LT(same, 20);
 }
 
 TEST(Random, BelowIsUniform) {
-  Random random(3);
+  base::Random random(3);
   std::vector<int> counts(10);
   for (int i = 0; i < 1'000'000; ++i) ++counts.at(random.below(10));
   for (const int count : counts) EXPECT_NEAR(count, 100'000, 2000);

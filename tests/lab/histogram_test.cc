@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "lab/random.h"
+#include "base/random.h"
 
 namespace pando::lab {
 namespace {
@@ -23,7 +23,7 @@ TEST(Histogram, EverySingleValueIsWithinHalfAPercent) {
 }
 
 TEST(Histogram, QuantilesAreThoseOfTheSortedValues) {
-  Random random(1);
+  base::Random random(1);
   Histogram histogram;
   std::vector<std::uint64_t> values;
   for (int i = 0; i < 100'000; ++i) {
@@ -39,7 +39,7 @@ TEST(Histogram, QuantilesAreThoseOfTheSortedValues) {
 }
 
 TEST(Histogram, MergeIsAsIfRecordedTogether) {
-  Random random(2);
+  base::Random random(2);
   Histogram one;
   Histogram two;
   Histogram both;

@@ -164,12 +164,9 @@ TEST(Housekeeping, BeatsByItselfAndStops) {
   EXPECT_TRUE(member.close());
 }
 
-// The same on a clock that a simulation moves.
-TEST(Housekeeping, RunsOnASimulatedClock) {
-  class SimulatedClock : public ManualClock {
-   public:
-    bool simulated() const override { return true; }
-  } clock;
+// The same on a clock that stands still between steps.
+TEST(Housekeeping, RunsOnAManualClock) {
+  ManualClock clock;
   Cluster cluster(4 * kMiB);
   Member member = cluster.join({}, clock);
   member.worker->spawn(member.node->housekeeping(*member.session));

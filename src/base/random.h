@@ -1,4 +1,5 @@
-// Deterministic randomness for workloads: the same seed gives the same figures on every machine.
+// Deterministic randomness for workloads and simulations: the same seed gives the same figures on
+// every machine.
 //
 // mix64 is a bijection of 64-bit words (MurmurHash3's finaliser); Random is xoshiro256**, seeded
 // through it; Permutation is a pseudo-random bijection of 0..size-1 without a table.
@@ -7,7 +8,7 @@
 #include <bit>
 #include <cstdint>
 
-namespace pando::lab {
+namespace pando::base {
 
 constexpr std::uint64_t mix64(std::uint64_t x) {
   x ^= x >> 33;
@@ -88,4 +89,4 @@ class Permutation {
   std::uint64_t keys_[4];
 };
 
-}  // namespace pando::lab
+}  // namespace pando::base

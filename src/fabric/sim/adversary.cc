@@ -1,0 +1,354 @@
+// The adversary: everything that the contract allows, at the worst moment that a seed finds.
+//
+// A batch is a list of steps, each a line (or the whole) of a verb, at times that are drawn when it
+// is posted. Verbs behind a WRITE or an atomic come after all of its steps; READs order nothing. So
+// lines come in any order and between everyone else's.
+//
+// Where a link breaks, the steps to come at that node are dropped, or become a ghost: they may
+// still be executed, one by one, until the client posts to that node again or is fenced. Either way
+// the client learns of it a while later, and of each verb no more than that it may have been
+// executed.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <list>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/random.h"
+#include "fabric/sim/cluster.h"
+
+namespace pando::fabric::sim {
+namespace {
+
+constexpr Time kLongestTimeout = 100 * kMicrosecond;  // until a client notices a broken link
+constexpr std::byte kScribble{0xdb};
+
+bool is_atomic(const Verb& verb) {
+  return verb.kind != VerbKind::kRead && verb.kind != VerbKind::kWrite;
+}
+
+// A WRITE's lines or an atomic that outlived their batch.
+struct Ghost {
+  struct Remains {
+    Verb verb;  // `local` is not used
+    std::uint32_t begin = 0;
+    std::uint32_t end = 0;
+    std::vector<std::byte> bytes;
+  };
+  ClientState* client = nullptr;
+  NodeId node = 0;
+  std::uint64_t serial = 0;
+  std::vector<Remains> steps;  // in order
+  std::size_t next = 0;
+};
+
+class Adversary final : public Network, private EventHandler {
+ public:
+  Adversary(Cluster& cluster, const AdversaryOptions& options)
+      : cluster_(cluster), options_(options), random_(options.seed) {}
+
+  void post(Flight& flight) override {
+    if (flight.client->fenced) return refuse(flight);
+    plan(flight);
+    Batch& batch = *flight.batch;
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      const NodeId node = batch[i].target.node();
+      settle_ghosts(*flight.client, node);
+      if (is_broken(flight, node)) continue;
+      if (!reachable(*flight.client, node)) break_off(flight, node, ErrorCode::kUnavailable);
+      if (lost_its_memory(*flight.client, node)) break_off(flight, node, ErrorCode::kDataLost);
+    }
+    schedule(flight);
+  }
+
+  void abandon(Flight& flight) override {
+    std::vector<NodeId> nodes;
+    for (std::size_t i = flight.next_step; i < flight.steps.size(); ++i) {
+      nodes.push_back(node_of(flight, flight.steps[i]));
+    }
+    std::ranges::sort(nodes);
+    nodes.erase(std::ranges::unique(nodes).begin(), nodes.end());
+    for (const NodeId node : nodes) leave_ghost(flight, node);
+  }
+
+  void shut_out(ClientState& client) override {
+    ghosts_.remove_if([&](const Ghost& ghost) { return ghost.client == &client; });
+    for (Flight* flight = client.flights; flight != nullptr; flight = flight->next) {
+      flight->lost = false;
+      refuse(*flight);
+    }
+  }
+
+  void break_link(ClientState& client, NodeId node) override {
+    for (Flight* flight = client.flights; flight != nullptr; flight = flight->next) {
+      const Batch& batch = *flight->batch;
+      for (std::size_t i = 0; i < batch.size(); ++i) {
+        if (batch[i].target.node() != node || is_broken(*flight, node)) continue;
+        break_off(*flight, node, ErrorCode::kUnavailable);
+        schedule(*flight);
+        break;
+      }
+    }
+  }
+
+  void drop(ClientState& client) override {
+    for (Flight* flight = client.flights; flight != nullptr; flight = flight->next) {
+      flight->steps.clear();
+      flight->next_step = 0;
+      flight->lost = true;
+    }
+  }
+
+ private:
+  bool chance(unsigned percent) { return random_.below(100) < percent; }
+  Time up_to(Time most) { return random_.below(most + 1); }
+  Time now() const { return cluster_.engine.time(); }
+  Time one_way() { return options_.latency + up_to(options_.latency); }
+
+  bool reachable(const ClientState& client, NodeId node) const {
+    return cluster_.nodes[node].up && client.cut_until[node] <= now();
+  }
+  bool lost_its_memory(const ClientState& client, NodeId node) const {
+    return client.incarnations[node] != cluster_.nodes[node].incarnation;
+  }
+  static bool is_broken(const Flight& flight, NodeId node) {
+    return std::ranges::find(flight.broken, node) != flight.broken.end();
+  }
+  static NodeId node_of(const Flight& flight, const Step& step) {
+    return (*flight.batch)[step.verb].target.node();
+  }
+
+  // ---- Drawing the steps of a batch
+
+  void plan(Flight& flight) {
+    const Batch& batch = *flight.batch;
+    Time begin = now() + one_way();
+    if (chance(options_.delay)) {
+      begin += up_to(options_.longest_delay);
+      ++cluster_.coverage.delayed;
+    }
+    barriers_.clear();
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      const Verb& verb = batch[i];
+      Time& barrier = barrier_of(verb.target.node(), begin);
+      const Time last = plan_verb(flight, static_cast<std::uint32_t>(i), verb, barrier);
+      if (verb.kind != VerbKind::kRead) barrier = last;
+    }
+    // A verb that comes at the moment of its barrier comes behind it.
+    std::ranges::sort(flight.steps, {},
+                      [](const Step& step) { return std::tuple(step.at, step.verb, step.begin); });
+  }
+
+  Time& barrier_of(NodeId node, Time begin) {
+    for (auto& [id, barrier] : barriers_) {
+      if (id == node) return barrier;
+    }
+    return barriers_.emplace_back(node, begin + up_to(options_.latency)).second;
+  }
+
+  // When its last step is.
+  Time plan_verb(Flight& flight, std::uint32_t number, const Verb& verb, Time from) {
+    const std::uint32_t length = is_atomic(verb) ? 0 : verb.length;
+    const auto first_line = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(length, kLineBytes - verb.target.offset() % kLineBytes));
+    if (first_line == length || !chance(options_.tear)) {
+      const Time at = from + up_to(options_.latency / 4);
+      flight.steps.push_back({at, number, 0, length});
+      return at;
+    }
+    ++cluster_.coverage.torn;
+    Time last = from;
+    for (std::uint32_t begin = 0, end = first_line; begin < length;) {
+      const Time at = from + up_to(options_.spread);
+      flight.steps.push_back({at, number, begin, end});
+      last = std::max(last, at);
+      begin = end;
+      end = static_cast<std::uint32_t>(std::min<std::uint64_t>(length, end + kLineBytes));
+    }
+    return last;
+  }
+
+  // ---- Executing them
+
+  void schedule(Flight& flight) {
+    if (flight.lost) return;
+    Time at = flight.ends;
+    if (flight.next_step < flight.steps.size()) at = flight.steps[flight.next_step].at;
+    at = std::max(at, now());
+    cluster_.engine.at(at, {.handler = this, .subject = &flight, .serial = flight.serial});
+    flight.scheduled = at;
+  }
+
+  void happen(const Event& event) override {
+    if (event.detail != 0) return haunt(event.detail);
+    Flight& flight = *static_cast<Flight*>(event.subject);
+    // Events of earlier plans of this flight are told by their time.
+    if (flight.serial != event.serial || flight.scheduled != now() || flight.lost) return;
+    if (flight.next_step < flight.steps.size()) {
+      const Step step = flight.steps[flight.next_step];
+      if (step.at <= now()) {
+        ++flight.next_step;
+        take(flight, step);
+        if (flight.serial != event.serial) return;
+        if (flight.next_step == flight.steps.size()) {
+          flight.ends = std::max(flight.ends, now() + one_way());
+        }
+      }
+      schedule(flight);
+    } else if (now() < flight.ends) {
+      schedule(flight);
+    } else {
+      complete(flight);
+    }
+  }
+
+  void take(Flight& flight, const Step& step) {
+    Verb& verb = (*flight.batch)[step.verb];
+    execute(cluster_.nodes[verb.target.node()], verb, step.begin, step.end);
+    verb.outcome = Outcome::kIndeterminate;  // until the client has heard of it
+    ClientState& client = *flight.client;
+    ++client.steps;
+    if (client.at_step && client.steps >= client.at_step->first) {
+      const auto action = std::exchange(client.at_step, std::nullopt)->second;
+      action();
+    }
+  }
+
+  void complete(Flight& flight) {
+    Batch& batch = *flight.batch;
+    bool atomic_unknown = false;
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      Verb& verb = batch[i];
+      if (!shut_out_of(flight, verb.target.node())) {
+        verb.outcome = Outcome::kExecuted;
+        continue;
+      }
+      if (verb.outcome == Outcome::kPending) {
+        verb.outcome = chance(50) ? Outcome::kNotExecuted : Outcome::kIndeterminate;
+      }
+      if (verb.kind == VerbKind::kRead)
+        std::memset(verb.local, static_cast<int>(kScribble), verb.length);
+      if (is_atomic(verb)) {
+        verb.previous = random_.next();
+        atomic_unknown |= verb.outcome == Outcome::kIndeterminate;
+      }
+    }
+    if (flight.error && flight.error->code() == ErrorCode::kUnavailable && atomic_unknown) {
+      flight.error.emplace(ErrorCode::kIndeterminate, "the link broke; it may have happened");
+    }
+    cluster_.land(flight);
+  }
+
+  static bool shut_out_of(const Flight& flight, NodeId node) {
+    return is_broken(flight, node) || (flight.error && flight.error->code() == ErrorCode::kFenced);
+  }
+
+  // ---- Going wrong
+
+  void break_off(Flight& flight, NodeId node, ErrorCode why) {
+    if (flight.error && flight.error->code() == ErrorCode::kFenced) return;
+    flight.broken.push_back(node);
+    flight.error.emplace(why, why == ErrorCode::kDataLost ? "the memory node lost its memory"
+                                                          : "the memory node cannot be reached");
+    flight.ends = std::max(flight.ends, now() + 1 + up_to(kLongestTimeout));
+    leave_ghost(flight, node);
+    const auto rest = flight.steps.begin() + static_cast<std::ptrdiff_t>(flight.next_step);
+    flight.steps.erase(
+        std::remove_if(rest, flight.steps.end(),
+                       [&](const Step& step) { return node_of(flight, step) == node; }),
+        flight.steps.end());
+  }
+
+  void refuse(Flight& flight) {
+    flight.steps.clear();
+    flight.next_step = 0;
+    flight.error.emplace(ErrorCode::kFenced, "this client has been shut out");
+    flight.ends = now() + one_way();
+    schedule(flight);
+  }
+
+  // What is still to be executed at the node lives on without its batch, or does not.
+  void leave_ghost(Flight& flight, NodeId node) {
+    if (!cluster_.nodes[node].up || lost_its_memory(*flight.client, node) || chance(50)) return;
+    Ghost ghost{.client = flight.client, .node = node, .serial = ++ghosts_seen_};
+    for (std::size_t i = flight.next_step; i < flight.steps.size(); ++i) {
+      const Step& step = flight.steps[i];
+      Verb& verb = (*flight.batch)[step.verb];
+      if (verb.target.node() != node || verb.kind == VerbKind::kRead) continue;
+      verb.outcome = Outcome::kIndeterminate;
+      Ghost::Remains remains{.verb = verb, .begin = step.begin, .end = step.end, .bytes = {}};
+      if (verb.kind == VerbKind::kWrite) {
+        remains.bytes.assign(verb.local + step.begin, verb.local + step.end);
+      }
+      ghost.steps.push_back(std::move(remains));
+    }
+    if (ghost.steps.empty()) return;
+    const std::uint64_t serial = ghost.serial;
+    ghosts_.push_back(std::move(ghost));
+    haunt_later(serial);
+  }
+
+  void haunt_later(std::uint64_t serial) {
+    cluster_.engine.at(now() + 1 + up_to(options_.longest_delay),
+                       {.handler = this, .detail = serial});
+  }
+
+  // One more step of a ghost.
+  void haunt(std::uint64_t serial) {
+    const auto ghost = std::ranges::find(ghosts_, serial, &Ghost::serial);
+    if (ghost == ghosts_.end()) return;
+    if (!cluster_.nodes[ghost->node].up) {
+      ghosts_.erase(ghost);
+      return;
+    }
+    take_ghostly(*ghost);
+    if (ghost->next == ghost->steps.size()) {
+      ghosts_.erase(ghost);
+    } else {
+      haunt_later(serial);
+    }
+  }
+
+  void take_ghostly(Ghost& ghost) {
+    Ghost::Remains& step = ghost.steps[ghost.next++];
+    MemoryNode& node = cluster_.nodes[ghost.node];
+    ++cluster_.coverage.late;
+    if (step.verb.kind == VerbKind::kWrite) {
+      std::memcpy(node.at(step.verb.target.offset()) + step.begin, step.bytes.data(),
+                  step.bytes.size());
+    } else {
+      execute(node, step.verb);
+    }
+  }
+
+  // The client posts to the node again: what it left there is over, as far as it may have got.
+  void settle_ghosts(ClientState& client, NodeId node) {
+    for (auto ghost = ghosts_.begin(); ghost != ghosts_.end();) {
+      if (ghost->client != &client || ghost->node != node) {
+        ++ghost;
+        continue;
+      }
+      const bool alive = cluster_.nodes[node].up && !lost_its_memory(client, node);
+      const std::size_t more = random_.below(ghost->steps.size() - ghost->next + 1);
+      for (std::size_t i = 0; alive && i < more; ++i) take_ghostly(*ghost);
+      ghost = ghosts_.erase(ghost);
+    }
+  }
+
+  Cluster& cluster_;
+  const AdversaryOptions options_;
+  base::Random random_;
+  std::vector<std::pair<NodeId, Time>> barriers_;
+  std::list<Ghost> ghosts_;
+  std::uint64_t ghosts_seen_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Network> make_adversary(Cluster& cluster, const AdversaryOptions& options) {
+  return std::make_unique<Adversary>(cluster, options);
+}
+
+}  // namespace pando::fabric::sim

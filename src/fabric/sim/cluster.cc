@@ -1,0 +1,204 @@
+#include "fabric/sim/cluster.h"
+
+#include <cstring>
+
+namespace pando::fabric::sim {
+namespace {
+
+// Of a batch. A READ of 1 KiB gains nothing before most of its lines are asked for.
+constexpr std::size_t kPrefetchedLines = 32;
+
+void prefetch_lines(const std::byte* from, std::size_t bytes, std::size_t& lines_left) {
+  for (std::size_t at = 0; at < bytes && lines_left > 0; at += kLineBytes, --lines_left) {
+    __builtin_prefetch(from + at);
+  }
+}
+
+std::uint64_t load_word(const std::byte* from) {
+  std::uint64_t word = 0;
+  std::memcpy(&word, from, sizeof(word));
+  return word;
+}
+
+}  // namespace
+
+void execute(MemoryNode& node, Verb& verb, std::uint32_t begin, std::uint32_t end) {
+  std::byte* const remote = node.at(verb.target.offset());
+  switch (verb.kind) {
+    case VerbKind::kRead:
+      std::memcpy(verb.local + begin, remote + begin, end - begin);
+      return;
+    case VerbKind::kWrite:
+      std::memcpy(remote + begin, verb.local + begin, end - begin);
+      return;
+    default:
+      break;
+  }
+  const std::uint64_t before = load_word(remote);
+  std::uint64_t after = before;
+  if (verb.kind == VerbKind::kFetchAdd) {
+    after = before + verb.swap;
+  } else if (verb.kind == VerbKind::kCompareSwap) {
+    if (before == verb.compare) after = verb.swap;
+  } else if (verb.emulated) {
+    if (before == verb.guess) after = verb.swapped(verb.guess);
+  } else if ((before & verb.compare_mask) == (verb.compare & verb.compare_mask)) {
+    after = verb.swapped(before);
+  }
+  verb.previous = before;
+  std::memcpy(remote, &after, sizeof(after));
+}
+
+// ---- Cluster
+// -------------------------------------------------------------------------------------
+
+Cluster::Cluster(const SimOptions& options, const Preset& of) : preset(of) {
+  constexpr std::uint64_t kPage = 4096;
+  caps = {.line_atomic = true,
+          .write_in_order = false,
+          .masked_cas = options.native_masked_cas,
+          .completes_inline = false,
+          .inline_limit = of.inline_limit,
+          .onchip_bytes = options.onchip_bytes.value_or(of.onchip_bytes)};
+  const std::uint64_t bytes = options.bytes / options.nodes / kPage * kPage;
+  nodes.reserve(options.nodes);
+  for (std::uint32_t i = 0; i < options.nodes; ++i) {
+    nodes.emplace_back(bytes, caps.onchip_bytes, options.huge_pages);
+  }
+  sizes.assign(options.nodes, bytes);
+}
+
+Cluster::~Cluster() = default;
+
+ClientState& Cluster::join() {
+  clients.push_back(std::make_unique<ClientState>());
+  ClientState& client = *clients.back();
+  client.id = static_cast<ClientId>(clients.size());
+  client.cut_until.assign(nodes.size(), 0);
+  for (const MemoryNode& node : nodes) client.incarnations.push_back(node.incarnation);
+  return client;
+}
+
+ClientState* Cluster::find(ClientId client) {
+  return client >= 1 && client <= clients.size() ? clients[client - 1].get() : nullptr;
+}
+
+Flight& Cluster::take_off(SimEndpoint& endpoint, ClientState& client, Batch& batch) {
+  if (free_flights_.empty()) {
+    all_flights_.push_back(std::make_unique<Flight>());
+    free_flights_.push_back(all_flights_.back().get());
+  }
+  Flight& flight = *free_flights_.back();
+  free_flights_.pop_back();
+  flight.endpoint = &endpoint;
+  flight.client = &client;
+  flight.batch = &batch;
+  flight.serial = ++flown_;
+  flight.posted = flight.ends = engine.time();
+  flight.left = 0;
+  flight.wire = 0;
+  flight.previous = nullptr;
+  flight.next = client.flights;
+  if (flight.next != nullptr) flight.next->previous = &flight;
+  client.flights = &flight;
+  ++endpoint.in_flight;
+  ++coverage.batches;
+  coverage.verbs += batch.size();
+  return flight;
+}
+
+void Cluster::land(Flight& flight) {
+  Batch& batch = *flight.batch;
+  if (flight.error) {
+    ++coverage.failed;
+    batch.complete(std::move(*flight.error));
+  } else {
+    batch.complete();
+  }
+  if (trace != nullptr) {
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      trace->verb({.client = flight.client->id,
+                   .worker = flight.endpoint->worker().seat(),
+                   .batch = flight.serial,
+                   .posted = flight.posted,
+                   .ended = engine.time(),
+                   .verb = &batch[i]});
+    }
+  }
+  flight.endpoint->worker().schedule(batch.waiter);
+  forget(flight);
+}
+
+void Cluster::forget(Flight& flight) {
+  --flight.endpoint->in_flight;
+  (flight.previous != nullptr ? flight.previous->next : flight.client->flights) = flight.next;
+  if (flight.next != nullptr) flight.next->previous = flight.previous;
+  flight.batch = nullptr;
+  flight.serial = 0;
+  flight.steps.clear();
+  flight.next_step = 0;
+  flight.broken.clear();
+  flight.error.reset();
+  flight.lost = false;
+  free_flights_.push_back(&flight);
+}
+
+// ---- SimEndpoint
+// ---------------------------------------------------------------------------------
+
+SimEndpoint::SimEndpoint(std::shared_ptr<Cluster> cluster, ClientState& client,
+                         task::Worker& worker)
+    : Endpoint(cluster->caps, worker), cluster_(std::move(cluster)), client_(client) {
+  client_.seats.push_back(worker.seat());
+}
+
+SimEndpoint::~SimEndpoint() {
+  abandon_all();
+  std::erase(client_.seats, worker().seat());
+}
+
+void SimEndpoint::abandon_all() {
+  for (Flight* flight = client_.flights; flight != nullptr && in_flight > 0;) {
+    Flight* const next = flight->next;
+    if (flight->endpoint == this) {
+      cluster_->network->abandon(*flight);
+      cluster_->forget(*flight);
+    }
+    flight = next;
+  }
+}
+
+bool SimEndpoint::post(Batch& batch) {
+  if (auto error = misplaced(batch, cluster_->sizes)) [[unlikely]] {
+    batch.refuse(std::move(*error));
+    return true;
+  }
+  if (cluster_->instant) {
+    if (client_.fenced) {
+      batch.refuse(Error(ErrorCode::kFenced, "this client has been shut out"));
+      return true;
+    }
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      execute(cluster_->nodes[batch[i].target.node()], batch[i]);
+      batch[i].outcome = Outcome::kExecuted;
+    }
+    batch.complete();
+    return true;
+  }
+  prefetch(batch);
+  cluster_->network->post(cluster_->take_off(*this, client_, batch));
+  return false;
+}
+
+// By the time it is executed, the bytes have come from memory.
+void SimEndpoint::prefetch(const Batch& batch) const {
+  std::size_t lines = kPrefetchedLines;
+  for (std::size_t i = 0; i < batch.size() && lines > 0; ++i) {
+    const Verb& verb = batch[i];
+    const bool read = verb.kind == VerbKind::kRead;
+    prefetch_lines(cluster_->nodes[verb.target.node()].at(verb.target.offset()),
+                   read ? verb.length : sizeof(std::uint64_t), lines);
+  }
+}
+
+}  // namespace pando::fabric::sim

@@ -1,0 +1,160 @@
+// The simulated machines: memory nodes and clients, the batches under way between them, and the
+// Network that decides what happens to a batch and when. Internal to src/fabric/sim.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fabric/mapping.h"
+#include "fabric/sim/engine.h"
+#include "fabric/sim/nic.h"
+#include "fabric/sim/simulation.h"
+#include "fabric/verbs.h"
+
+namespace pando::fabric::sim {
+
+class Cluster;
+class SimEndpoint;
+struct ClientState;
+
+struct MemoryNode {
+  MemoryNode(std::uint64_t bytes, std::uint32_t onchip_bytes, bool huge_pages)
+      : memory(bytes, huge_pages), onchip(onchip_bytes, false) {}
+
+  std::byte* at(std::uint64_t offset) const {
+    return offset < Address::kOnChip ? memory.data() + offset
+                                     : onchip.data() + (offset - Address::kOnChip);
+  }
+
+  Mapping memory;
+  Mapping onchip;
+  Nic nic;
+  bool up = true;
+  std::uint32_t incarnation = 0;  // how often it has lost its memory
+};
+
+// Executes bytes [begin, end) of a READ or WRITE, or the whole of an atomic.
+void execute(MemoryNode& node, Verb& verb, std::uint32_t begin, std::uint32_t end);
+inline void execute(MemoryNode& node, Verb& verb) { execute(node, verb, 0, verb.length); }
+
+// One line (or all) of a verb that is going to be executed.
+struct Step {
+  Time at = 0;
+  std::uint32_t verb = 0;
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;
+};
+
+// A batch under way. Kept for reuse; the serial tells events of an earlier one.
+struct Flight {
+  SimEndpoint* endpoint = nullptr;
+  ClientState* client = nullptr;
+  Batch* batch = nullptr;  // null: nobody waits for it any more
+  std::uint64_t serial = 0;
+  Time posted = 0;
+  Time ends = 0;           // model: as far as is known; adversary: when it is to complete
+  std::uint32_t left = 0;  // model: memory nodes that have yet to answer
+  Time wire = 0;           // model: what the answers take of the client's link
+  // The adversary's plan, by time; the next one; what goes wrong.
+  std::vector<Step> steps;
+  std::size_t next_step = 0;
+  Time scheduled = 0;          // of its next event
+  std::vector<NodeId> broken;  // nodes whose answers will not come
+  std::optional<Error> error;
+  bool lost = false;           // half done, and nobody will know before a fence
+  Flight* previous = nullptr;  // of the same client
+  Flight* next = nullptr;
+};
+
+struct ClientState {
+  ClientId id = 0;
+  bool present = true;
+  bool fenced = false;
+  bool held = false;
+  std::uint64_t holds = 0;
+  Nic nic;
+  std::vector<task::Simulator::Seat> seats;
+  std::vector<std::uint32_t> incarnations;  // of the memory nodes, when it attached
+  std::vector<Time> cut_until;              // its links
+  Flight* flights = nullptr;
+  std::uint64_t steps = 0;
+  std::optional<std::pair<std::uint64_t, std::function<void()>>> at_step;
+};
+
+// How verbs travel.
+class Network {
+ public:
+  virtual ~Network() = default;
+  // Begins. REQUIRES: the batch fits the nodes.
+  virtual void post(Flight& flight) = 0;
+  // The batch of a flight is about to be destroyed.
+  virtual void abandon(Flight& flight) = 0;
+  // The client has been shut out: nothing of it takes effect any more.
+  virtual void shut_out(ClientState& client) = 0;
+  // Faults, for networks that have them: every batch under way between the two ends with an error.
+  virtual void break_link(ClientState& client, NodeId node) = 0;
+  // What the client has under way stops where it is.
+  virtual void drop(ClientState& client) = 0;
+};
+
+class Cluster {
+ public:
+  explicit Cluster(const SimOptions& options, const Preset& preset);
+  ~Cluster();
+
+  Engine engine;
+  const Preset& preset;
+  Caps caps;
+  bool instant = false;  // verbs take no time and meet no faults
+  std::vector<MemoryNode> nodes;
+  std::vector<std::uint64_t> sizes;
+  std::vector<std::unique_ptr<ClientState>> clients;  // by id - 1
+  std::unique_ptr<Network> network;
+  Time use_from = 0;  // when the cards' use was last forgotten
+  Coverage coverage;
+  TraceSink* trace = nullptr;
+
+  ClientState& join();
+  ClientState* find(ClientId client);
+
+  Flight& take_off(SimEndpoint& endpoint, ClientState& client, Batch& batch);
+  // The flight is over: its waiter goes on. REQUIRES: outcomes are set.
+  void land(Flight& flight);
+  void forget(Flight& flight);
+
+ private:
+  std::vector<std::unique_ptr<Flight>> all_flights_;
+  std::vector<Flight*> free_flights_;
+  std::uint64_t flown_ = 0;
+};
+
+class SimEndpoint final : public Endpoint {
+ public:
+  SimEndpoint(std::shared_ptr<Cluster> cluster, ClientState& client, task::Worker& worker);
+  ~SimEndpoint() override;
+
+  bool poll() override { return false; }  // the cluster schedules waiters itself
+  bool pending() const override { return in_flight > 0; }
+  void abandon() override { abandon_all(); }
+
+  std::size_t in_flight = 0;
+
+ private:
+  void abandon_all();
+  bool post(Batch& batch) override;
+  void prefetch(const Batch& batch) const;
+
+  std::shared_ptr<Cluster> cluster_;
+  ClientState& client_;
+};
+
+std::unique_ptr<Network> make_model(Cluster& cluster);
+std::unique_ptr<Network> make_adversary(Cluster& cluster, const AdversaryOptions& options);
+
+}  // namespace pando::fabric::sim

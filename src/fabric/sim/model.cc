@@ -1,0 +1,249 @@
+// The model: what a batch costs, by queues at the cards it passes.
+//
+// A verb's way: the client's card starts it (verbs), its request leaves (out), travels, arrives at
+// the memory node's card (in), is served (verbs), moves data to or from memory (dma), and its
+// answer goes back (out, then in at the client). Every card has one of each queue. What is a delay
+// and not a limit (travelling, the latency of memory behind the bus, an atomic that waits for its
+// word) is added to the verb's own time and holds nobody else up.
+//
+// Verbs are executed when they arrive, in the order of arrival, which is an order that the contract
+// allows. Two events a memory node and batch: arrival there, and return.
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "fabric/sim/cluster.h"
+
+namespace pando::fabric::sim {
+namespace {
+
+constexpr bool is_onchip(const Verb& verb) { return verb.target.offset() >= Address::kOnChip; }
+
+// Bytes that an access moves between card and memory: whole lines.
+std::uint64_t lines_bytes(const Verb& verb) {
+  const std::uint64_t begin = verb.target.offset() / kLineBytes * kLineBytes;
+  const std::uint64_t end = verb.target.offset() + verb.length;
+  return (end - begin + kLineBytes - 1) / kLineBytes * kLineBytes;
+}
+
+class Model final : public Network, private EventHandler {
+ public:
+  explicit Model(Cluster& cluster)
+      : cluster_(cluster),
+        preset_(cluster.preset),
+        slot_(preset_.verb_slot()),
+        propagation_(preset_.propagation()) {}
+
+  void post(Flight& flight) override {
+    if (flight.client->fenced) return refuse(flight);
+    const Batch& batch = *flight.batch;
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      const NodeId node = batch[i].target.node();
+      if (is_first_of(batch, i)) depart(flight, node);
+    }
+  }
+
+  void abandon(Flight&) override {}  // what has not arrived is dropped with it
+
+  // The model is of a network without faults.
+  void break_link(ClientState&, NodeId) override {}
+  void drop(ClientState&) override {}
+
+  void shut_out(ClientState& client) override {
+    for (Flight* flight = client.flights; flight != nullptr; flight = flight->next) {
+      flight->serial = 0;  // its events find nothing
+    }
+    // Another loop: refusing pushes events of the new serial.
+    for (Flight* flight = client.flights; flight != nullptr; flight = flight->next) {
+      flight->serial = ++refusals_ | (std::uint64_t{1} << 63);
+      refuse(*flight);
+    }
+  }
+
+ private:
+  // What an event is: {a node's number, when the last verb arrives}, or a return.
+  static constexpr std::uint64_t kReturn = ~std::uint64_t{0};
+
+  struct Part {
+    NodeId node = 0;
+    Time last = 0;  // when the last of its verbs arrives
+  };
+
+  static bool is_first_of(const Batch& batch, std::size_t i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (batch[j].target.node() == batch[i].target.node()) return false;
+    }
+    return true;
+  }
+
+  std::size_t new_part(NodeId node, Time last) {
+    if (free_parts_.empty()) {
+      free_parts_.push_back(parts_.size());
+      parts_.emplace_back();
+    }
+    const std::size_t place = free_parts_.back();
+    free_parts_.pop_back();
+    parts_[place] = {.node = node, .last = last};
+    return place;
+  }
+
+  // The requests to one node leave the client's card.
+  void depart(Flight& flight, NodeId node) {
+    Nic& nic = flight.client->nic;
+    const Batch& batch = *flight.batch;
+    const Time now = cluster_.engine.time();
+    Time first = 0;
+    Time last = 0;
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      const Verb& verb = batch[i];
+      if (verb.target.node() != node) continue;
+      ++nic.served;
+      Time at = nic.verbs.take(now, slot_);
+      Time fetch = 0;  // data that is not within the request comes from memory first
+      if (verb.kind == VerbKind::kWrite && verb.length > preset_.inline_limit) {
+        at = nic.dma.take(at, preset_.on_bus(verb.length));
+        fetch = preset_.dma_latency;
+      }
+      const Time sent = nic.out.take(at, preset_.on_wire(preset_.request_bytes(verb)));
+      last = sent + fetch + propagation_;
+      if (first == 0) first = last;
+    }
+    ++flight.left;
+    cluster_.engine.at(first, {.handler = this,
+                               .subject = &flight,
+                               .serial = flight.serial,
+                               .detail = new_part(node, last)});
+  }
+
+  void happen(const Event& event) override {
+    Flight& flight = *static_cast<Flight*>(event.subject);
+    const bool stale = flight.serial != event.serial;
+    if (event.detail == kReturn) {
+      if (!stale) come_back(flight);
+      return;
+    }
+    const Part part = parts_[event.detail];
+    free_parts_.push_back(event.detail);
+    if (!stale) arrive(flight, part);
+  }
+
+  // The requests reach the memory node, and are executed.
+  void arrive(Flight& flight, const Part& part) {
+    Batch& batch = *flight.batch;
+    MemoryNode& node = cluster_.nodes[part.node];
+    const Time now = cluster_.engine.time();
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < batch.size(); ++i) count += batch[i].target.node() == part.node;
+    const Time gap = count > 1 ? (part.last - now) / (count - 1) : 0;
+    Time at = now;
+    Time delay = 0;  // behind an atomic that had to wait for its word
+    Time answered = 0;
+    Time answers = 0;
+    Time last_answer = 0;
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      Verb& verb = batch[i];
+      if (verb.target.node() != part.node) continue;
+      const Time wire = preset_.on_wire(preset_.response_bytes(verb));
+      const Time sent = serve(node, verb, at, delay, wire);
+      execute(node, verb);
+      verb.outcome = Outcome::kExecuted;
+      answered = std::max(answered, sent);
+      answers += wire;
+      last_answer = wire;
+      at += gap;
+    }
+    flight.ends = std::max(flight.ends, answered + propagation_ + last_answer);
+    // Of several nodes' answers the client's link takes all.
+    flight.wire += answers;
+    if (--flight.left > 0) return;
+    cluster_.engine.at(
+        flight.ends,
+        {.handler = this, .subject = &flight, .serial = flight.serial, .detail = kReturn});
+  }
+
+  // When the answer has left the memory node's card.
+  Time serve(MemoryNode& node, const Verb& verb, Time at, Time& delay, Time answer) {
+    Nic& nic = node.nic;
+    ++nic.served;
+    at = nic.in.take(at, preset_.on_wire(preset_.request_bytes(verb)));
+    at = nic.verbs.take(at, slot_);
+    switch (verb.kind) {
+      case VerbKind::kRead: {
+        Time latency = 0;
+        if (!is_onchip(verb)) {
+          at = nic.dma.take(at, preset_.on_bus(lines_bytes(verb)));
+          latency = preset_.dma_latency;
+        }
+        return nic.out.take(at, answer) + latency + delay;
+      }
+      case VerbKind::kWrite:
+        // Acknowledged when it is on its way to memory: nothing can overtake it there.
+        if (!is_onchip(verb)) nic.dma.take(at, preset_.on_bus(lines_bytes(verb)));
+        return nic.out.take(at, answer) + delay;
+      default:
+        break;
+    }
+    if (!is_onchip(verb)) nic.dma.take(at, 2 * preset_.on_bus(kLineBytes));
+    const Time ended = hold_word(verb, at + delay);
+    delay = ended - at;
+    return nic.out.take(at, answer) + delay;
+  }
+
+  // An atomic has its word to itself.
+  Time hold_word(const Verb& verb, Time from) {
+    Word& word = words_[(verb.target.raw() >> 3) * 0x9e3779b97f4a7c15U >> (64 - kWordBits)];
+    if (word.address != verb.target) word = {.address = verb.target, .free_at = 0};
+    const Time time = is_onchip(verb) ? preset_.onchip_atomic : preset_.host_atomic;
+    word.free_at = std::max(from, word.free_at) + time;
+    return word.free_at;
+  }
+
+  // The answers have come in at the client's card, if its link was free for them.
+  void come_back(Flight& flight) {
+    const Time now = cluster_.engine.time();
+    if (flight.wire > 0) {
+      const Time wire = std::exchange(flight.wire, 0);
+      const Time begin = now > wire ? now - wire : 0;
+      const Time in = flight.client->nic.in.take(begin, wire);
+      if (in > now) {
+        cluster_.engine.at(
+            in, {.handler = this, .subject = &flight, .serial = flight.serial, .detail = kReturn});
+        return;
+      }
+    }
+    cluster_.land(flight);
+  }
+
+  void refuse(Flight& flight) {
+    flight.error.emplace(ErrorCode::kFenced, "this client has been shut out");
+    for (std::size_t i = 0; i < flight.batch->size(); ++i) {
+      (*flight.batch)[i].outcome = Outcome::kIndeterminate;
+    }
+    flight.wire = 0;
+    cluster_.engine.at(
+        cluster_.engine.time() + propagation_,
+        {.handler = this, .subject = &flight, .serial = flight.serial, .detail = kReturn});
+  }
+
+  static constexpr unsigned kWordBits = 16;
+  struct Word {
+    Address address;
+    Time free_at = 0;
+  };
+
+  Cluster& cluster_;
+  const Preset& preset_;
+  const Time slot_;
+  const Time propagation_;
+  std::vector<Part> parts_;
+  std::vector<std::size_t> free_parts_;
+  std::vector<Word> words_ = std::vector<Word>(std::size_t{1} << kWordBits);
+  std::uint64_t refusals_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Network> make_model(Cluster& cluster) { return std::make_unique<Model>(cluster); }
+
+}  // namespace pando::fabric::sim

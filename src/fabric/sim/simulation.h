@@ -1,0 +1,127 @@
+// Simulation: a cluster in one thread, for two uses.
+//
+//  - As a model, it tells how long things take: cards with verb rates, bandwidths and queues
+//    (nic.h), in simulated time. `sim:4GiB?nodes=2&preset=connectx6-100g`
+//  - As an adversary, it tries to break things: lines of READs and WRITEs in any order and
+//    interleaved with everyone else's, delays, reordering, cut links, dead and paused clients,
+//    memory nodes that go and come back. All of it within the contract of verbs.h, all of it drawn
+//    from one seed. `sim:64MiB?adversary=42`
+//
+// The same seed and the same calls give the same run on every machine. One thread uses a
+// simulation, its fabrics, and the workers on its clock; see engine.h for what that means to them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fabric/sim/engine.h"
+#include "fabric/sim/nic.h"
+#include "fabric/verbs.h"
+#include <pando/result.h>
+
+namespace pando::fabric::sim {
+
+class Cluster;
+
+// How rough the adversary is. Chances in percent.
+struct AdversaryOptions {
+  std::uint64_t seed = 1;
+  unsigned tear = 50;                      // a verb of several lines goes line by line
+  Time spread = 3 * kMicrosecond;          // within this time
+  Time latency = 1 * kMicrosecond;         // one way, at least; up to twice as much
+  unsigned delay = 5;                      // a batch is held up on its way
+  Time longest_delay = 50 * kMicrosecond;  // for up to this long
+};
+
+struct SimOptions {
+  std::uint64_t bytes = 0;  // of all nodes together
+  std::uint32_t nodes = 1;
+  bool native_masked_cas = true;
+  bool huge_pages = true;
+  std::string preset = "connectx6-100g";
+  std::optional<std::uint32_t> onchip_bytes;  // default: the preset's
+  std::optional<AdversaryOptions> adversary;  // default: the model
+
+  static constexpr std::uint32_t kMaxNodes = 1024;
+  static constexpr std::uint64_t kMinNodeBytes = std::uint64_t{1} << 20;
+};
+
+// What a simulation has been through.
+struct Coverage {
+  std::uint64_t batches = 0;
+  std::uint64_t verbs = 0;
+  std::uint64_t torn = 0;  // verbs whose lines were executed one by one
+  std::uint64_t delayed = 0;
+  std::uint64_t failed = 0;  // batches that ended with an error
+  std::uint64_t late = 0;    // verbs that took effect after their batch had failed
+  std::uint64_t fenced = 0;
+
+  Coverage& operator+=(const Coverage& other);
+};
+
+// One verb, as it was executed. Times in simulated time.
+struct TracedVerb {
+  ClientId client = 0;
+  std::uint32_t worker = 0;
+  std::uint64_t batch = 0;  // a number of its own
+  Time posted = 0;
+  Time ended = 0;
+  const Verb* verb = nullptr;
+};
+
+class TraceSink {
+ public:
+  virtual ~TraceSink() = default;
+  // The verbs of a batch, in order, when it ends.
+  virtual void verb(const TracedVerb& verb) = 0;
+};
+
+class Simulation {
+ public:
+  // kInvalidArgument: an impossible cluster, an unknown preset.
+  static Result<std::unique_ptr<Simulation>> make(const SimOptions& options);
+  ~Simulation();
+
+  // A client. The memory nodes live as long as any of their fabrics and endpoints.
+  std::unique_ptr<Fabric> attach();
+  Engine& engine();
+  Time time();
+
+  // ---- Populating: verbs complete at once and no time passes.
+  void set_instant(bool instant);
+
+  // ---- The model's cards: how busy they were since the last reset_use().
+  void reset_use();
+  NicUse use_of_memory_node(NodeId node) const;
+  NicUse use_of_client(ClientId client) const;
+  const Preset& preset() const;
+
+  // ---- The adversary's faults. Times count from now.
+  // A client that stands still for a while, or (no time) for good. With `drop`, what it has under
+  // way is lost half done; else it goes on until the client is fenced.
+  void hold(ClientId client, std::optional<Time> time, bool drop = false);
+  // For taking things down in order: a held client goes on, fenced.
+  void release(ClientId client);
+  // Calls `action` when `steps` more steps (lines, atomics) of the client have been executed.
+  void after_steps(ClientId client, std::uint64_t steps, std::function<void()> action);
+  // No verb gets through, and the outcome of those under way is unknown.
+  void cut_link(ClientId client, NodeId node, Time time);
+  void stop_node(NodeId node, Time time, bool lose_memory);
+  bool is_fenced(ClientId client) const;
+
+  const Coverage& coverage() const;
+  void set_trace(TraceSink* sink);
+
+ private:
+  explicit Simulation(std::shared_ptr<Cluster> cluster);
+  std::shared_ptr<Cluster> cluster_;
+};
+
+// `sim:SIZE?…`: a simulation of its own.
+Result<std::unique_ptr<Fabric>> open_sim(const SimOptions& options);
+
+}  // namespace pando::fabric::sim

@@ -1,0 +1,190 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "fabric/conformance.h"
+#include "fabric/open.h"
+#include "fabric/sim/simulation.h"
+
+namespace pando::fabric::sim {
+namespace {
+
+using testing::HasSubstr;
+
+FabricUnderTest sim(std::string name, std::string url) {
+  return {.name = std::move(name),
+          .open = [url = std::move(url)] { return open_fabric(url); },
+          .threaded = false};
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Sim, FabricConformance,
+    testing::Values(sim("model", "sim:16MiB?huge=off"),
+                    sim("model_3_nodes", "sim:48MiB?nodes=3&preset=connectx5-100g"),
+                    sim("model_emulated", "sim:16MiB?masked_cas=emulated"),
+                    sim("cxl", "sim:16MiB?preset=cxl"), sim("adversary", "sim:16MiB?adversary=1"),
+                    sim("adversary_3_nodes", "sim:48MiB?nodes=3&adversary=2&masked_cas=emulated")),
+    name_of_fabric);
+
+TEST(SimUrl, SaysWhatIsWrong) {
+  const auto message = [](std::string_view url) { return open_fabric(url).error().message(); };
+  EXPECT_THAT(message("sim:"), HasSubstr("size is missing"));
+  EXPECT_THAT(message("sim:16MiB?preset=connectx9"), HasSubstr("connectx6-100g"));
+  EXPECT_THAT(message("sim:16MiB?nodes=32"), HasSubstr("each needs"));
+  EXPECT_THAT(message("sim:16MiB?nodes=0"), HasSubstr("nodes"));
+  EXPECT_THAT(message("sim:16MiB?speed=9"), HasSubstr("'speed' is no parameter of sim"));
+}
+
+// ---- Calibration
+// ---------------------------------------------------------------------------------
+
+// Clients that keep one verb each in flight against one memory node.
+class Load {
+ public:
+  Load(std::string_view preset, unsigned clients, unsigned tasks) : simulation_(make(preset)) {
+    for (unsigned i = 0; i < clients; ++i) {
+      lanes_.push_back(std::make_unique<Client>(simulation_->attach()));
+    }
+    tasks_ = tasks;
+  }
+
+  // Verbs a second of simulated time; `what` adds one verb to a batch.
+  using Add = std::function<void(Batch&, std::uint64_t number, std::byte* into)>;
+  double rate(const Add& what, std::size_t bytes, Time time = 200 * kMicrosecond) {
+    what_ = what;
+    stop_ = false;
+    for (auto& lane : lanes_) {
+      for (unsigned i = 0; i < tasks_; ++i) lane->worker().spawn(loop(*lane, bytes));
+    }
+    Engine& engine = simulation_->engine();
+    const auto never = [] { return false; };
+    engine.run_until(never, engine.time() + 20 * kMicrosecond);  // until queues have formed
+    done_ = 0;
+    simulation_->reset_use();
+    engine.run_until(never, engine.time() + time);
+    const std::uint64_t done = done_;
+    use_ = simulation_->use_of_memory_node(0);
+    stop_ = true;
+    for (auto& lane : lanes_) lane->worker().run();
+    return static_cast<double>(done) * static_cast<double>(kSecond) / static_cast<double>(time);
+  }
+  const NicUse& use() const { return use_; }
+  Simulation& simulation() { return *simulation_; }
+  Client& lane(std::size_t i) { return *lanes_[i]; }
+
+ private:
+  static std::unique_ptr<Simulation> make(std::string_view preset) {
+    return Simulation::make({.bytes = 16 << 20, .huge_pages = false, .preset = std::string(preset)})
+        .value();
+  }
+
+  Task<void> loop(Client& lane, std::size_t bytes) {
+    const Buffer buffer = lane.endpoint().buffer(bytes);
+    while (!stop_) {
+      Batch batch;
+      what_(batch, next_++, buffer.data());
+      EXPECT_TRUE(co_await lane.endpoint().submit(batch));
+      ++done_;
+    }
+  }
+
+  std::unique_ptr<Simulation> simulation_;
+  std::vector<std::unique_ptr<Client>> lanes_;
+  unsigned tasks_;
+  Add what_;
+  bool stop_ = false;
+  std::uint64_t next_ = 0;
+  std::uint64_t done_ = 0;
+  NicUse use_;
+};
+
+Address scattered(std::uint64_t number) { return {0, (1 + number * 7919 % 4096) * 1024}; }
+
+Load::Add reads_of(std::size_t bytes) {
+  return [bytes](Batch& batch, std::uint64_t number, std::byte* into) {
+    batch.read(scattered(number), into, bytes);
+  };
+}
+
+class Calibration : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Presets, Calibration,
+                         testing::Values("connectx5-100g", "connectx6-100g", "cxl"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+TEST_P(Calibration, ALoneSmallReadTakesTheRoundTrip) {
+  Load load(GetParam(), 1, 1);
+  Client& client = load.lane(0);
+  const Time before = load.simulation().time();
+  client.read_word({0, 4096});
+  const Time took = load.simulation().time() - before;
+  EXPECT_NEAR(static_cast<double>(took), static_cast<double>(load.simulation().preset().round_trip),
+              static_cast<double>(2 * kNanosecond));
+}
+
+TEST_P(Calibration, SmallReadsSaturateAtTheVerbRate) {
+  if (GetParam() == "cxl") GTEST_SKIP() << "its links carry a line in less than a verb's time";
+  Load load(GetParam(), 10, 64);
+  const double rate = load.rate(reads_of(8), 8);
+  const auto limit = static_cast<double>(load.simulation().preset().verbs_per_second);
+  EXPECT_NEAR(rate / limit, 1.0, 0.01);
+  EXPECT_GT(load.use().verbs, 0.99);
+  EXPECT_LT(load.use().out, 0.5);
+}
+
+TEST_P(Calibration, LargerReadsSaturateTheLink) {
+  Load load(GetParam(), 10, 64);
+  constexpr std::size_t kBytes = 1024;
+  const double rate = load.rate(reads_of(kBytes), kBytes);
+  const Preset& preset = load.simulation().preset();
+  const Verb verb{.kind = VerbKind::kRead, .length = kBytes};
+  const double limit = static_cast<double>(preset.link_bytes_per_second) /
+                       static_cast<double>(preset.response_bytes(verb));
+  EXPECT_NEAR(rate / limit, 1.0, 0.01);
+  EXPECT_GT(load.use().out, 0.99);
+  EXPECT_LE(load.use().out, 1.0 + 0.01);
+}
+
+TEST_P(Calibration, AtomicsOfOneWordAreSerialised) {
+  Load load(GetParam(), 10, 16);
+  const auto hot = [](Batch& batch, std::uint64_t, std::byte*) { batch.fetch_add({0, 64}, 1); };
+  const double rate = load.rate(hot, 8);
+  const Preset& preset = load.simulation().preset();
+  const double limit = static_cast<double>(kSecond) / static_cast<double>(preset.host_atomic);
+  EXPECT_NEAR(rate / limit, 1.0, 0.02);
+
+  // On different words they are not.
+  const auto cold = [](Batch& batch, std::uint64_t number, std::byte*) {
+    batch.fetch_add(scattered(number), 1);
+  };
+  EXPECT_GT(load.rate(cold, 8), 10 * limit);
+}
+
+TEST_P(Calibration, AtomicsOnChipAreFast) {
+  Load load(GetParam(), 10, 16);
+  if (load.simulation().preset().onchip_bytes == 0) GTEST_SKIP();
+  const auto host = [](Batch& batch, std::uint64_t, std::byte*) { batch.fetch_add({0, 64}, 1); };
+  const auto onchip = [](Batch& batch, std::uint64_t, std::byte*) {
+    batch.fetch_add({0, Address::kOnChip}, 1);
+  };
+  EXPECT_GT(load.rate(onchip, 8), 10 * load.rate(host, 8));
+}
+
+TEST(Model, PopulatingTakesNoTime) {
+  const auto simulation = Simulation::make({.bytes = 16 << 20, .huge_pages = false}).value();
+  Client client(simulation->attach());
+  simulation->set_instant(true);
+  client.write_word({0, 4096}, 7);
+  EXPECT_EQ(simulation->time(), 0u);
+  simulation->set_instant(false);
+  EXPECT_EQ(client.read_word({0, 4096}), 7u);
+  EXPECT_GT(simulation->time(), 0u);
+}
+
+}  // namespace
+}  // namespace pando::fabric::sim
