@@ -52,12 +52,14 @@ class Tree {
   virtual IndexStats stats() const = 0;
 };
 
-// One setting of a kind, for help texts.
+// One setting of a kind, for help texts and for checks.
 struct Setting {
   std::string name;
   std::string default_value;
   std::string meaning;
   bool format;  // part of the stored format: fixed when the index is created
+  // Values that `pando check` draws from, beside on and off of those that are either.
+  std::vector<std::string> trials = {};
 };
 
 class Kind {

@@ -115,7 +115,7 @@ Task<void> ComputeNode::housekeeping(Session& session) {
 
 Task<void> ComputeNode::tick(task::Worker& worker) {
   while (!stopping_.load()) {
-    co_await worker.sleep_for(kBeat);
+    co_await worker.sleep_for(beat());
     wakeup_.set();
   }
 }
@@ -131,15 +131,18 @@ void ComputeNode::kick() {
 }
 
 // A memory node that does not answer now may do so later: an error is held against the pool only
-// once nothing has worked for a lease. Being fenced is for good.
+// once nothing has worked for a lease. Being fenced is for good, and so is the loss of the tables.
 void ComputeNode::note(const Status& done, task::TimePoint now) {
+  const auto for_good = [](const Status& status) {
+    return !status && (status.error().code() == ErrorCode::kFenced ||
+                       status.error().code() == ErrorCode::kDataLost);
+  };
   const std::scoped_lock lock(mutex_);
-  if (!health_ && health_.error().code() == ErrorCode::kFenced) return;
+  if (for_good(health_)) return;
   if (done) {
     last_success_ = now;
     health_ = {};
-  } else if (done.error().code() == ErrorCode::kFenced ||
-             now - last_success_ >= task::Duration(options_.lease)) {
+  } else if (for_good(done) || now - last_success_ >= task::Duration(options_.lease)) {
     health_ = done;
   }
 }

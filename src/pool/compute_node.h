@@ -6,6 +6,7 @@
 // it is what a crash leaves behind: its slot stays until a peer buries it.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -30,6 +31,7 @@ namespace pando::pool {
 
 class ComputeNode {
  public:
+  // Between beats, if the lease is not so short that it asks for more.
   static constexpr task::Duration kBeat = std::chrono::milliseconds(10);
   // Between beats that are hurried but must wait for peers to announce.
   static constexpr task::Duration kHurriedBeat = std::chrono::milliseconds(1);
@@ -77,6 +79,9 @@ class ComputeNode {
 
   Task<Status> upkeep(Session& session);
   Task<void> tick(task::Worker& worker);
+  task::Duration beat() const {
+    return std::min<task::Duration>(kBeat, task::Duration(options_.lease) / 8);
+  }
   void note(const Status& done, task::TimePoint now);
 
   std::unique_ptr<fabric::Fabric> fabric_;

@@ -167,7 +167,9 @@ class Worker {
   // The earliest timer; TimePoint::max() where none.
   TimePoint next_timer() const;
   // For simulations.
-  bool has_ready() const { return !ready_.empty(); }
+  bool has_ready() const {
+    return !ready_.empty() || inbox_signal_.load(std::memory_order_relaxed);
+  }
   Simulator::Seat seat() const { return seat_; }
 
  private:

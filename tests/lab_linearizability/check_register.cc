@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "lab/linearizability.h"
+#include "lab/check/linearizability.h"
 
-namespace pando::lab {
+namespace pando::lab::check {
 namespace {
 
 using enum OperationKind;
@@ -337,4 +337,4 @@ TEST(CheckRegister, OneWrongReadInALongHistoryIsFound) {
 }
 
 }  // namespace
-}  // namespace pando::lab
+}  // namespace pando::lab::check

@@ -14,9 +14,11 @@ file(GLOB support_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/support
 add_executable(conformance_on_reference
   ${reference_sources}
   ${support_sources}
-  "${PROJECT_SOURCE_DIR}/src/lab/linearizability.cc"
+  "${PROJECT_SOURCE_DIR}/src/lab/check/history.cc"
+  "${PROJECT_SOURCE_DIR}/src/lab/check/linearizability.cc"
+  "${PROJECT_SOURCE_DIR}/src/lab/keys.cc"
   $<TARGET_OBJECTS:conformance_test>)
 target_include_directories(conformance_on_reference PRIVATE
   "${CMAKE_CURRENT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include")
 target_link_libraries(conformance_on_reference PRIVATE
-  GTest::gtest_main GTest::gmock rapidcheck Threads::Threads)
+  GTest::gtest_main GTest::gmock rapidcheck fmt::fmt Threads::Threads)

@@ -40,7 +40,10 @@ void ConformanceTest::erase_all(const Index& index, std::uint64_t begin, std::ui
 }
 
 ::testing::AssertionResult linearizable(const HistoryRecorder& recorder) {
-  const lab::Verdict verdict = recorder.history().check();
+  if (const auto problems = recorder.problems(); !problems.empty()) {
+    return ::testing::AssertionFailure() << problems.size() << " problems: " << problems.front();
+  }
+  const lab::check::Verdict verdict = recorder.history().check();
   if (verdict.linearizable()) return ::testing::AssertionSuccess();
   return ::testing::AssertionFailure() << verdict.explanation;
 }

@@ -14,15 +14,18 @@
 #include <thread>
 #include <vector>
 
+#include "lab/check/history.h"
 #include "support/cases.h"
 #include "support/keys.h"
 #include "support/model.h"
 #include "support/outcome.h"
-#include "support/recorder.h"
 #include "support/scale.h"
 #include <pando/pando.h>
 
 namespace pando::testing {
+
+using lab::check::HistoryRecorder;
+using lab::check::RecordedIndex;
 
 class ConformanceTest : public ::testing::TestWithParam<IndexCase> {
  protected:

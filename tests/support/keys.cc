@@ -123,17 +123,6 @@ std::uint64_t number_of(const OwnedKey& key) {
   return n;
 }
 
-std::string order_bytes(Key key) {
-  return key.type() == KeyType::kInteger ? big_endian(key.integer()) : std::string(key.bytes());
-}
-
-OwnedKey from_order_bytes(KeyType type, std::string_view bytes) {
-  if (type == KeyType::kBytes) return OwnedKey(std::string(bytes));
-  std::uint64_t n = 0;
-  for (const char byte : bytes) n = (n << 8) | static_cast<unsigned char>(byte);
-  return OwnedKey(n);
-}
-
 OwnedKey smallest_key(KeyType type) {
   return type == KeyType::kInteger ? OwnedKey(std::uint64_t{0}) : OwnedKey(std::string());
 }

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lab/check/history.h"
 #include <pando/pando.h>
 
 namespace pando::testing {
@@ -16,9 +17,9 @@ OwnedKey numbered_key(KeyType type, std::uint64_t n);
 // The n that numbered_key() was given.
 std::uint64_t number_of(const OwnedKey& key);
 
-// The key as bytes whose order is the order of keys: for models and histories.
-std::string order_bytes(Key key);
-OwnedKey from_order_bytes(KeyType type, std::string_view bytes);
+// For models and histories.
+using lab::check::from_order_bytes;
+using lab::check::order_bytes;
 
 // The smallest key of the type.
 OwnedKey smallest_key(KeyType type);

@@ -127,6 +127,11 @@ Task<Status> NodeLocks::lock(Operation& op, NodeLock& lock, fabric::Address addr
       co_return Status{};
     }
     op.count_retry();
+    // Nobody frees abandoned locks, or finds out who is dead, where housekeeping cannot.
+    if (Status healthy = node_.health(); !healthy) {
+      let_go(lock);
+      co_return healthy;
+    }
     if (op.expired()) {
       let_go(lock);
       co_return fail(ErrorCode::kTimeout, "waiting for the lock of a node");

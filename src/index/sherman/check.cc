@@ -19,7 +19,8 @@ std::unexpected<Error> corrupt(const NodeRef& ref, std::uint8_t level, std::stri
 
 }  // namespace
 
-// Fences join without gaps, versions agree, nothing is locked, entries are within their fences.
+// Fences join without gaps, versions agree, no living node holds a lock, entries are within their
+// fences.
 template <class K>
 Task<Result<typename Sherman<K>::Level>> Sherman<K>::walk_level(Operation& op, NodeRef first,
                                                                 std::uint8_t level) {
@@ -43,7 +44,11 @@ Task<Result<typename Sherman<K>::Level>> Sherman<K>::walk_level(Operation& op, N
         co_return corrupt(ref, level, "is not the node that its left neighbour means");
     }
     if (node.lock_word() != 0 && !tree_.locks().shares_words()) {
-      co_return corrupt(ref, level, "locked");
+      // A dead owner's is taken over by the next who wants it.
+      const auto owner = static_cast<pool::OwnerId>(node.lock_word() >> 32);
+      Result<bool> gone = co_await tree_.node().membership().gone(op, owner);
+      if (!gone) co_return fail(gone.error());
+      if (!*gone) co_return corrupt(ref, level, "locked");
     }
     if (node.has(kAbsorbing)) co_return corrupt(ref, level, "in the middle of a merge");
     Result<Owned> low = co_await tree_.whole_key(op, node.low());

@@ -1,26 +1,36 @@
 // HistoryRecorder: what many clients did, and when, for the linearizability checker.
 //
 // Time is a counter that every client takes a number from before and after each call: if one call
-// ended before another began, its second number is smaller than the other's first.
+// ended before another began, its second number is smaller than the other's first. A call that has
+// not answered when the history is looked at may have happened, or may happen later.
+//
+// What is wrong by itself, without a history, is a problem(): an error that nobody expects, a scan
+// out of order.
 //
 // Thread safety: add_client() and now() may be called by any thread. A Client belongs to one
-// thread at a time. history() wants all clients at rest.
+// thread at a time. history() and problems() want all clients at rest.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "lab/linearizability.h"
+#include "lab/check/linearizability.h"
 #include <pando/pando.h>
 
-namespace pando::testing {
+namespace pando::lab::check {
+
+// The key as bytes whose order is the order of keys.
+std::string order_bytes(Key key);
+OwnedKey from_order_bytes(KeyType type, std::string_view bytes);
 
 class HistoryRecorder {
  public:
@@ -29,37 +39,52 @@ class HistoryRecorder {
     Client(HistoryRecorder& recorder, std::uint32_t id) : recorder_(recorder), id_(id) {}
 
     std::uint64_t now() { return recorder_.now(); }
-    void record(Key key, lab::OperationKind kind, std::string_view value, std::uint64_t invoked,
-                const Status& status);
-    void record_get(Key key, std::uint64_t invoked, const Result<std::string>& result);
+    // A call begins; respond() with what it gives back when it has answered.
+    std::size_t invoke(Key key, OperationKind kind, std::string_view value);
+    void respond(std::size_t call, const Status& status);
+    // For a get: what it found.
+    void respond(std::size_t call, const Result<std::string>& result);
     // Of each key of `universe` (ascending) that the scan passed, it is a get: the key had that
     // value, or was absent, at some moment of the scan. A key that was there throughout and is
     // missing, or a value that was never there, so becomes a history without a legal order.
-    void record_scan(const std::vector<OwnedKey>& universe, Key from, std::size_t limit,
+    void record_scan(std::span<const OwnedKey> universe, Key from, std::size_t limit,
                      std::uint64_t invoked, const Result<std::vector<Entry>>& result);
     std::uint32_t id() const { return id_; }
 
    private:
     friend class HistoryRecorder;
-    void add(Key key, lab::Operation operation);
+    struct Call {
+      std::string key;
+      Operation operation;
+      bool counts = true;  // false: nothing happened, nothing was learnt
+    };
+    void problem(std::string_view what, const Error& error);
 
     HistoryRecorder& recorder_;
     const std::uint32_t id_;
-    std::vector<std::pair<std::string, lab::Operation>> operations_;
+    std::deque<Call> calls_;
   };
+
+  // `expected`: the errors that faults excuse, beside kNotFound and kExists; default none.
+  explicit HistoryRecorder(std::function<bool(ErrorCode)> expected = {})
+      : expected_(std::move(expected)) {}
 
   Client& add_client();
   std::uint64_t now() { return clock_.fetch_add(1) + 1; }
   // What a key held before the first recorded operation.
   void set_initial(Key key, std::string_view value);
+  void add_problem(std::string what);
 
-  lab::KeyedHistory history() const;
+  KeyedHistory history() const;
+  std::vector<std::string> problems() const;
 
  private:
+  const std::function<bool(ErrorCode)> expected_;
   std::atomic<std::uint64_t> clock_{0};
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::deque<Client> clients_;
   std::vector<std::pair<std::string, std::string>> initial_;
+  std::vector<std::string> problems_;
 };
 
 // An index as one client sees it: each call is made and recorded. The coroutine forms take their
@@ -74,14 +99,16 @@ class RecordedIndex {
   Status insert(Key key, std::string_view value);
   Status update(Key key, std::string_view value);
   Status erase(Key key);
-  Result<std::vector<Entry>> scan(const std::vector<OwnedKey>& universe, Key from,
-                                  std::size_t limit);
+  Result<std::vector<Entry>> scan(std::span<const OwnedKey> universe, Key from, std::size_t limit);
 
   Task<Result<std::string>> get(Worker& worker, OwnedKey key);
   Task<Status> put(Worker& worker, OwnedKey key, std::string value);
   Task<Status> insert(Worker& worker, OwnedKey key, std::string value);
   Task<Status> update(Worker& worker, OwnedKey key, std::string value);
   Task<Status> erase(Worker& worker, OwnedKey key);
+  Task<Status> multi_get(Worker& worker, std::vector<OwnedKey> keys);
+  Task<Status> scan(Worker& worker, std::span<const OwnedKey> universe, OwnedKey from,
+                    std::size_t limit);
 
   const Index& index() const { return index_; }
   std::uint32_t client() const { return client_->id(); }
@@ -91,4 +118,4 @@ class RecordedIndex {
   HistoryRecorder::Client* client_;
 };
 
-}  // namespace pando::testing
+}  // namespace pando::lab::check

@@ -1,4 +1,4 @@
-#include "lab/linearizability.h"
+#include "lab/check/linearizability.h"
 
 #include <algorithm>
 #include <functional>
@@ -6,7 +6,7 @@
 #include <unordered_set>
 #include <utility>
 
-namespace pando::lab {
+namespace pando::lab::check {
 namespace {
 
 // The register's state and all values in play, as small numbers. 0 is "absent".
@@ -441,4 +441,4 @@ Verdict KeyedHistory::check(const LinearizabilityLimits& limits) const {
   return {};
 }
 
-}  // namespace pando::lab
+}  // namespace pando::lab::check

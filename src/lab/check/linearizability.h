@@ -33,7 +33,7 @@
 #include <string_view>
 #include <vector>
 
-namespace pando::lab {
+namespace pando::lab::check {
 
 enum class OperationKind : std::uint8_t { kGet, kPut, kInsert, kUpdate, kErase };
 
@@ -99,4 +99,4 @@ class KeyedHistory {
   std::size_t operations_ = 0;
 };
 
-}  // namespace pando::lab
+}  // namespace pando::lab::check

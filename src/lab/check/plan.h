@@ -1,0 +1,92 @@
+// CheckPlan: what one seed stands for. Everything about a run that is not decided by the code under
+// test is drawn here or from the same seed: who there is, what they do, what goes wrong.
+//
+// Each part is drawn from a stream of its own, so that changing one by hand (a replay with fewer
+// operations) leaves the others as they were.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fabric/sim/simulation.h"
+#include <pando/options.h>
+#include <pando/result.h>
+
+namespace pando::lab::check {
+
+enum class Fault : std::uint8_t {
+  kTear,     // lines of READs and WRITEs interleave with everyone else's
+  kDelay,    // batches are held up, and overtaken by others
+  kKill,     // compute nodes die, at any line of any verb
+  kPause,    // compute nodes stand still, sometimes for longer than their lease
+  kCut,      // links break: the outcome of what is under way is unknown
+  kRestart,  // memory nodes go away and come back with their memory
+  kLose,     // and without
+};
+inline constexpr std::size_t kFaults = 7;
+
+class FaultSet {
+ public:
+  static FaultSet all() { return FaultSet((1u << kFaults) - 1); }
+  FaultSet() = default;
+
+  bool has(Fault fault) const { return (bits_ >> static_cast<unsigned>(fault) & 1u) != 0; }
+  void set(Fault fault, bool on);
+  bool empty() const { return bits_ == 0; }
+  // Whether answers may be missing: everything but tearing and delays.
+  bool breaks() const;
+  bool operator==(const FaultSet&) const = default;
+
+  // "all", "none", or names with commas: "tear,kill".
+  static Result<FaultSet> parse(std::string_view text);
+  std::string to_string() const;
+
+ private:
+  explicit FaultSet(unsigned bits) : bits_(bits) {}
+  unsigned bits_ = 0;
+};
+
+// What a user may fix by hand; the rest is drawn.
+struct CheckSizes {
+  std::optional<unsigned> memory_nodes;
+  std::optional<unsigned> compute_nodes;
+  std::optional<unsigned> clients;     // of each compute node
+  std::optional<unsigned> tasks;       // of each client, at the same time
+  std::optional<unsigned> operations;  // of each task
+  std::optional<unsigned> keys;
+};
+
+struct CheckPlan {
+  std::uint64_t seed = 0;
+  std::string index_words;  // as the user named it
+  IndexOptions index;       // with the settings that were drawn
+  FaultSet faults;
+  fabric::sim::AdversaryOptions adversary;
+
+  unsigned memory_nodes = 1;
+  unsigned compute_nodes = 1;
+  unsigned clients = 1;
+  unsigned tasks = 1;
+  unsigned operations = 1;
+  unsigned keys = 1;
+  unsigned preloaded = 0;  // in percent of the keys
+  std::vector<std::size_t> value_sizes;
+  std::uint64_t compute_budget = 0;
+  bool native_masked_cas = true;
+  // Weights of get, put, insert, update, erase, multi_get, scan.
+  std::vector<unsigned> weights;
+
+  // The options of `pando check` that give this plan again.
+  std::string command() const;
+  std::string describe() const;
+};
+
+// `index`: a kind, with those settings that are not to be drawn. kInvalidArgument names what is
+// wrong.
+Result<CheckPlan> draw_plan(std::uint64_t seed, const std::string& index, FaultSet allowed,
+                            const CheckSizes& sizes);
+
+}  // namespace pando::lab::check

@@ -1,0 +1,521 @@
+#include "lab/check/scenario.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <optional>
+
+#include "api/state.h"
+#include "base/random.h"
+#include "lab/check/history.h"
+#include "lab/keys.h"
+#include <pando/pando.h>
+
+namespace pando::lab::check {
+namespace {
+
+using base::Random;
+using fabric::ClientId;
+using fabric::NodeId;
+using fabric::sim::kMicrosecond;
+using fabric::sim::kMillisecond;
+using fabric::sim::Simulation;
+using fabric::sim::Time;
+
+constexpr std::string_view kIndexName = "checked";
+constexpr std::uint64_t kNodeBytes = std::uint64_t{64} << 20;
+constexpr std::chrono::milliseconds kLease{4};
+constexpr std::chrono::milliseconds kDeadline{60};
+constexpr Time kLeaseTime = 4 * kMillisecond;
+// From the last fault to the end of the last operation, at most.
+constexpr Time kPatience = 400 * kMillisecond;
+constexpr Time kFaultsWithin = 6 * kMillisecond;
+
+enum class Kind : std::uint8_t { kGet, kPut, kInsert, kUpdate, kErase, kMultiGet, kScan };
+
+class Scenario {
+ public:
+  Scenario(const CheckPlan& plan, fabric::sim::TraceSink* trace)
+      : plan_(plan),
+        random_(base::mix64(plan.seed, 2)),
+        recorder_([this](ErrorCode code) { return excused(code); }) {
+    trace_ = trace;
+  }
+
+  CheckOutcome run() {
+    if (set_up()) {
+      schedule_faults();
+      work();
+      inspect();
+      sum_up();
+    }
+    take_down();
+    for (std::string& problem : recorder_.problems())
+      outcome_.problems.push_back(std::move(problem));
+    return std::move(outcome_);
+  }
+
+ private:
+  struct Node {
+    Node(Pool opened, Index of) : pool(std::move(opened)), index(std::move(of)) {}
+    Pool pool;
+    std::optional<Index> index;
+    ClientId client = 0;
+    std::deque<Worker> workers;
+    unsigned running = 0;
+    bool held = false;  // dead
+  };
+
+  void problem(std::string what) { outcome_.problems.push_back(std::move(what)); }
+
+  // ---- Setting up
+
+  bool set_up() {
+    auto made = Simulation::make({.bytes = kNodeBytes * plan_.memory_nodes,
+                                  .nodes = plan_.memory_nodes,
+                                  .native_masked_cas = plan_.native_masked_cas,
+                                  .huge_pages = false,
+                                  .onchip_bytes = 4096,
+                                  .adversary = plan_.adversary});
+    if (!made) return complain("the simulation", made.error());
+    simulation_ = std::move(*made);
+    make_universe();
+    simulation_->set_instant(true);
+    for (unsigned i = 0; i < plan_.compute_nodes; ++i) {
+      if (!add_node()) return false;
+    }
+    if (!preload()) return false;
+    simulation_->set_instant(false);
+    simulation_->set_trace(trace_);
+    for (Node& node : nodes_) start(node);
+    return true;
+  }
+
+  bool complain(std::string_view what, const Error& error) {
+    problem(fmt::format("{}: {}", what, error.message()));
+    return false;
+  }
+
+  void make_universe() {
+    const std::uint64_t stride = random_.below(2) == 0 ? 1 : 0x0123456789abcdU;
+    for (std::uint64_t i = 0; i < plan_.keys; ++i) {
+      if (plan_.index.key_type == KeyType::kInteger) {
+        universe_.emplace_back(i * stride);
+      } else {
+        universe_.emplace_back(byte_key(i));
+      }
+    }
+    std::ranges::sort(universe_, {}, [](const OwnedKey& key) { return order_bytes(key); });
+  }
+
+  // Some short, some with a long beginning in common, some beginnings of others.
+  std::string byte_key(std::uint64_t i) {
+    std::string key = i % 3 == 0 ? std::string(20 + plan_.seed % 20, 'k') : std::string();
+    for (int shift = 16; shift >= 0; shift -= 8)
+      key.push_back(static_cast<char>(i >> shift & 0xff));
+    if (i % 5 == 0) key.append(i % 7, '\0');
+    return key;
+  }
+
+  PoolOptions pool_options() const {
+    PoolOptions options;
+    options.compute_budget = plan_.compute_budget;
+    options.deadline = kDeadline;
+    options.lease = kLease;
+    return options;
+  }
+
+  Node* add_node() {
+    auto fabric = simulation_->attach();
+    const ClientId client = fabric->client();
+    auto pool = api::PoolState::open_pool(std::move(fabric), pool_options());
+    if (!pool) {
+      if (!excused(pool.error().code())) complain("opening the pool", pool.error());
+      return nullptr;
+    }
+    auto index = nodes_.empty() ? pool->create_index(kIndexName, plan_.index)
+                                : pool->open_index(kIndexName, plan_.index);
+    if (!index) {
+      if (!excused(index.error().code())) complain("opening the index", index.error());
+      return nullptr;
+    }
+    Node& node = nodes_.emplace_back(std::move(*pool), std::move(*index));
+    node.client = client;
+    return &node;
+  }
+
+  bool preload() {
+    for (const OwnedKey& key : universe_) {
+      if (random_.below(100) >= plan_.preloaded) continue;
+      const std::string value = new_value();
+      const Status put = nodes_.front().index->put(key, value);
+      if (!put) return complain("preloading", put.error());
+      recorder_.set_initial(key, value);
+    }
+    return true;
+  }
+
+  // ---- The clients
+
+  void start(Node& node) {
+    for (unsigned i = 0; i < plan_.clients; ++i) {
+      auto worker = node.pool.make_worker();
+      if (!worker) {
+        complain("making a worker", worker.error());
+        return;
+      }
+      Worker& place = node.workers.emplace_back(std::move(*worker));
+      for (unsigned j = 0; j < plan_.tasks; ++j) {
+        RecordedIndex& view = views_.emplace_back(*node.index, recorder_);
+        place.spawn(client(node, place, view, Random(random_.next())));
+        ++node.running;
+      }
+    }
+  }
+
+  Task<void> client(Node& node, Worker& worker, RecordedIndex& index, Random random) {
+    for (unsigned i = 0; i < plan_.operations; ++i) {
+      ++outcome_.coverage.operations;
+      const Status done = co_await operate(worker, index, random);
+      const bool shut_out = !done && (done.error().code() == ErrorCode::kFenced);
+      if (shut_out) break;
+    }
+    --node.running;
+    if (node.running == 0 && simulation_->is_fenced(node.client)) ++replacements_;
+  }
+
+  // Hot keys, so that clients meet.
+  const OwnedKey& draw_key(Random& random) {
+    const std::uint64_t first = random.below(universe_.size());
+    return universe_[random.below(2) == 0 ? first : first % (1 + universe_.size() / 8)];
+  }
+
+  // No two are the same.
+  std::string new_value() {
+    const std::size_t size = plan_.value_sizes[random_.below(plan_.value_sizes.size())];
+    std::string value = fmt::format("{}", ++values_);
+    if (size == 0 && values_ % 3 == 0) return {};
+    while (value.size() < size) value += fmt::format(".{}", values_ * 31 + value.size());
+    value.resize(std::max(size, fmt::formatted_size("{}", values_)));
+    return value;
+  }
+
+  Kind draw_kind(Random& random) const {
+    unsigned sum = 0;
+    for (const unsigned weight : plan_.weights) sum += weight;
+    std::uint64_t draw = random.below(sum);
+    std::size_t kind = 0;
+    while (draw >= plan_.weights[kind]) draw -= plan_.weights[kind++];
+    return static_cast<Kind>(kind);
+  }
+
+  Task<Status> operate(Worker& worker, RecordedIndex& index, Random& random) {
+    const OwnedKey key = draw_key(random);
+    switch (draw_kind(random)) {
+      case Kind::kGet: {
+        const auto found = co_await index.get(worker, key);
+        if (!found) co_return fail(found.error());
+        co_return Status{};
+      }
+      case Kind::kPut:
+        co_return co_await index.put(worker, key, new_value());
+      case Kind::kInsert:
+        co_return co_await index.insert(worker, key, new_value());
+      case Kind::kUpdate:
+        co_return co_await index.update(worker, key, new_value());
+      case Kind::kErase:
+        co_return co_await index.erase(worker, key);
+      case Kind::kMultiGet: {
+        std::vector<OwnedKey> keys;
+        for (std::uint64_t i = 0; i <= random.below(6); ++i) keys.push_back(draw_key(random));
+        co_return co_await index.multi_get(worker, std::move(keys));
+      }
+      case Kind::kScan:
+        break;
+    }
+    co_return co_await index.scan(worker, universe_, key, 1 + random.below(40));
+  }
+
+  // ---- Faults
+
+  // An error that some fault explains.
+  bool excused(ErrorCode code) const {
+    const FaultSet& faults = plan_.faults;
+    switch (code) {
+      case ErrorCode::kTimeout:
+        return faults.breaks() && simulation_->time() < last_fault_ + 2 * 60 * kMillisecond;
+      case ErrorCode::kUnavailable:
+      case ErrorCode::kIndeterminate:
+        return faults.has(Fault::kCut) || faults.has(Fault::kRestart) || faults.has(Fault::kLose);
+      case ErrorCode::kFenced:
+        return faults.breaks();
+      case ErrorCode::kDataLost:
+        return lost_memory_;
+      case ErrorCode::kNotFound:
+      case ErrorCode::kIncompatible:
+        return lost_memory_;  // of the whole pool, for those who come later
+      default:
+        return false;
+    }
+  }
+
+  void at(Time when, std::function<void()> action) {
+    simulation_->engine().at(simulation_->time() + when, std::move(action));
+  }
+  void note_fault(Time lasts) { last_fault_ = std::max(last_fault_, simulation_->time() + lasts); }
+  Time some_time() { return random_.below(kFaultsWithin); }
+  NodeId some_memory_node() { return static_cast<NodeId>(random_.below(plan_.memory_nodes)); }
+  Node& some_node() { return nodes_[random_.below(nodes_.size())]; }
+
+  void schedule_faults() {
+    if (plan_.faults.has(Fault::kKill)) {
+      for (std::uint64_t i = 0; i <= random_.below(2); ++i) schedule_kill();
+    }
+    if (plan_.faults.has(Fault::kPause)) {
+      for (std::uint64_t i = 0; i <= random_.below(3); ++i) at(some_time(), [this] { pause(); });
+    }
+    if (plan_.faults.has(Fault::kCut)) {
+      for (std::uint64_t i = 0; i <= random_.below(6); ++i) at(some_time(), [this] { cut(); });
+    }
+    if (plan_.faults.has(Fault::kRestart)) {
+      for (std::uint64_t i = 0; i <= random_.below(2); ++i) {
+        at(some_time(), [this] { restart(false); });
+      }
+    }
+    if (plan_.faults.has(Fault::kLose)) at(some_time(), [this] { restart(true); });
+  }
+
+  // At a step, not at a time: so it is as likely to be in the middle of something.
+  void schedule_kill() {
+    Node& victim = some_node();
+    const ClientId client = victim.client;
+    const bool drop = random_.below(2) == 0;
+    const std::uint64_t steps = 1 + random_.below(1 + random_.below(4000));
+    simulation_->after_steps(client, steps, [this, &victim, drop] { kill(victim, drop); });
+  }
+
+  void kill(Node& victim, bool drop) {
+    if (victim.held || inspecting_) return;
+    victim.held = true;
+    simulation_->hold(victim.client, std::nullopt, drop);
+    note_fault(3 * kLeaseTime);
+    ++outcome_.coverage.kills;
+    ++replacements_;
+  }
+
+  void pause() {
+    Node& node = some_node();
+    if (node.held) return;
+    const Time lasts = 1 + random_.below(random_.below(2) == 0 ? kLeaseTime / 4 : 4 * kLeaseTime);
+    simulation_->hold(node.client, lasts);
+    note_fault(lasts + 3 * kLeaseTime);
+    ++outcome_.coverage.pauses;
+  }
+
+  void cut() {
+    const Time lasts = 1 + random_.below(random_.below(4) == 0 ? 2 * kLeaseTime : kMillisecond);
+    simulation_->cut_link(some_node().client, some_memory_node(), lasts);
+    note_fault(lasts + 3 * kLeaseTime);
+    ++outcome_.coverage.cuts;
+  }
+
+  void restart(bool lose) {
+    const Time lasts = 1 + random_.below(2 * kMillisecond);
+    simulation_->stop_node(some_memory_node(), lasts, lose);
+    note_fault(lasts + 3 * kLeaseTime);
+    lost_memory_ |= lose;
+    ++(lose ? outcome_.coverage.losses : outcome_.coverage.restarts);
+  }
+
+  // ---- Working
+
+  bool finished() const {
+    return std::ranges::all_of(nodes_,
+                               [](const Node& node) { return node.held || node.running == 0; });
+  }
+
+  void work() {
+    while (!finished() || replacements_ > 0) {
+      const Time limit = std::max(last_fault_, simulation_->time()) + kPatience;
+      const bool something = simulation_->engine().run_until(
+          [this] { return finished() || replacements_ > 0; }, limit);
+      replace();
+      if (something || last_fault_ + kPatience > limit) continue;
+      problem(fmt::format("still under way {} ms after the last fault:{}",
+                          (simulation_->time() - last_fault_) / kMillisecond, pending()));
+      return;
+    }
+  }
+
+  std::string pending() const {
+    std::string text;
+    for (const Node& node : nodes_) {
+      if (!node.held && node.running > 0) {
+        text += fmt::format(" {} on compute node {}", node.running, node.client);
+      }
+    }
+    return text;
+  }
+
+  // Those who died come back under another name, sometimes.
+  void replace() {
+    for (; replacements_ > 0; --replacements_) {
+      if (nodes_.size() >= std::size_t{2} * plan_.compute_nodes || random_.below(3) == 0) continue;
+      if (Node* node = add_node(); node != nullptr) start(*node);
+    }
+  }
+
+  // ---- Inspecting
+
+  void inspect() {
+    if (outcome_.failed()) return;
+    // The dead are found out, and faults that are still to come have come.
+    simulation_->engine().run_until([] { return false; },
+                                    std::max(last_fault_, simulation_->time()) + 4 * kLeaseTime);
+    for (const Node& node : nodes_) {
+      if (node.index) outcome_.coverage.add_index_counts(node.index->stats().counts);
+    }
+    inspecting_ = true;
+    Node* const inspector = lost_memory_ ? survivor() : add_node();
+    if (inspector == nullptr) return;
+    RecordedIndex& view = views_.emplace_back(*inspector->index, recorder_);
+    for (const OwnedKey& key : universe_) (void)view.get(key);
+    // One by one, each leaf is written: whatever was left half done there is found.
+    for (const OwnedKey& key : universe_) (void)view.put(key, new_value());
+    (void)view.scan(universe_, universe_.front(), universe_.size() + 1);
+    for (const OwnedKey& key : universe_) {
+      if (random_.below(2) == 0) (void)view.erase(key);
+    }
+    (void)view.scan(universe_, universe_.front(), universe_.size() + 1);
+    if (!lost_memory_) check_structure(*inspector);
+    check_history();
+    if (!plan_.faults.breaks()) check_leaks(*inspector);
+  }
+
+  Node* survivor() {
+    for (Node& node : nodes_) {
+      if (!node.held && !simulation_->is_fenced(node.client)) return &node;
+    }
+    return nullptr;
+  }
+
+  void check_structure(Node& node) {
+    if (const Status sound = node.index->check(); !sound) {
+      problem("the structure: " + sound.error().message());
+    }
+  }
+
+  void check_history() {
+    const KeyedHistory history = recorder_.history();
+    outcome_.history = history.operations();
+    const Verdict verdict = history.check();
+    if (!verdict.linearizable()) problem(verdict.explanation);
+  }
+
+  void check_leaks(Node& inspector) {
+    for (Node& node : nodes_) {
+      node.workers.clear();
+      node.index.reset();
+    }
+    views_.clear();
+    if (const Status dropped = inspector.pool.drop_index(kIndexName); !dropped) {
+      return problem("dropping the index: " + dropped.error().message());
+    }
+    std::uint64_t allocated = 0;
+    std::uint64_t freed = 0;
+    for (Node& node : nodes_) {
+      const auto stats = node.pool.stats();
+      if (!stats) return problem("statistics: " + stats.error().message());
+      allocated += stats->blocks_allocated;
+      freed += stats->blocks_freed;
+    }
+    if (allocated != freed) {
+      problem(fmt::format("{} blocks were allocated and {} freed, though the index is gone",
+                          allocated, freed));
+    }
+  }
+
+  void sum_up() {
+    outcome_.time = simulation_->time();
+    outcome_.coverage.runs = 1;
+    outcome_.coverage.fabric = simulation_->coverage();
+    for (Node& node : nodes_) {
+      for (const Worker& worker : node.workers) {
+        outcome_.coverage.retries += worker.counters().retries;
+      }
+    }
+    std::string all =
+        fmt::format("{} {} {} ", outcome_.time, outcome_.history, outcome_.coverage.fabric.verbs);
+    const KeyedHistory history = recorder_.history();
+    for (const OwnedKey& key : universe_) {
+      for (const Operation& operation : history.of_key(order_bytes(key))) {
+        all += to_string(operation);
+      }
+    }
+    outcome_.digest = XXH3_64bits(all.data(), all.size());
+  }
+
+  void take_down() {
+    if (simulation_ == nullptr) return;
+    simulation_->set_trace(nullptr);
+    for (Node& node : nodes_) node.workers.clear();  // and the tasks that have not ended
+    for (Node& node : nodes_) {
+      if (node.client != 0) simulation_->release(node.client);
+    }
+    simulation_->set_instant(true);
+    views_.clear();
+    nodes_.clear();
+  }
+
+  const CheckPlan& plan_;
+  Random random_;
+  fabric::sim::TraceSink* trace_ = nullptr;
+  CheckOutcome outcome_;
+  HistoryRecorder recorder_;
+  std::unique_ptr<Simulation> simulation_;
+  std::vector<OwnedKey> universe_;
+  std::uint64_t values_ = 0;
+  std::deque<RecordedIndex> views_;
+  std::deque<Node> nodes_;
+  unsigned replacements_ = 0;
+  bool lost_memory_ = false;
+  bool inspecting_ = false;
+  Time last_fault_ = 0;
+};
+
+}  // namespace
+
+CheckCoverage& CheckCoverage::operator+=(const CheckCoverage& other) {
+  runs += other.runs;
+  operations += other.operations;
+  fabric += other.fabric;
+  kills += other.kills;
+  pauses += other.pauses;
+  cuts += other.cuts;
+  restarts += other.restarts;
+  losses += other.losses;
+  retries += other.retries;
+  add_index_counts(other.index);
+  return *this;
+}
+
+void CheckCoverage::add_index_counts(
+    const std::vector<std::pair<std::string, std::uint64_t>>& counts) {
+  for (const auto& [name, count] : counts) {
+    const auto at = std::ranges::find(index, name, &std::pair<std::string, std::uint64_t>::first);
+    if (at == index.end()) {
+      index.emplace_back(name, count);
+    } else {
+      at->second += count;
+    }
+  }
+}
+
+CheckOutcome run_check(const CheckPlan& plan, fabric::sim::TraceSink* trace) {
+  return Scenario(plan, trace).run();
+}
+
+}  // namespace pando::lab::check

@@ -1,0 +1,56 @@
+// Scenario: runs one CheckPlan on the simulated fabric and looks at what came of it.
+//
+// Compute nodes with clients work on one index through the public interface, on a simulation that
+// is an adversary, while faults happen. Then the faults stop, everything that lives must come to an
+// end, and a compute node that was not there before looks at what is left:
+//
+//  1. Every history of a key is linearizable, the newcomer's reads among them: so no key is lost
+//     or comes back. Scans and multi_gets are part of the histories (history.h).
+//  2. No operation answers an error that the faults do not explain, or hangs.
+//  3. The structure is sound (Index::check), and every key can still be written.
+//  4. Where nobody died and no link broke, no block is lost: with the index dropped, as many have
+//     been freed as were allocated.
+//
+// The same plan gives the same outcome, to the bit (digest).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fabric/sim/simulation.h"
+#include "lab/check/plan.h"
+#include <pando/stats.h>
+
+namespace pando::lab::check {
+
+struct CheckCoverage {
+  std::uint64_t runs = 0;
+  std::uint64_t operations = 0;
+  fabric::sim::Coverage fabric;
+  std::uint64_t kills = 0;
+  std::uint64_t pauses = 0;
+  std::uint64_t cuts = 0;
+  std::uint64_t restarts = 0;
+  std::uint64_t losses = 0;
+  std::uint64_t retries = 0;
+  std::vector<std::pair<std::string, std::uint64_t>> index;  // splits, merges, take-overs …
+
+  CheckCoverage& operator+=(const CheckCoverage& other);
+  void add_index_counts(const std::vector<std::pair<std::string, std::uint64_t>>& counts);
+};
+
+struct CheckOutcome {
+  std::vector<std::string> problems;  // empty: all is well
+  CheckCoverage coverage;
+  std::uint64_t digest = 0;    // of everything that was answered
+  fabric::sim::Time time = 0;  // simulated
+  std::size_t history = 0;     // operations in the history
+
+  bool failed() const { return !problems.empty(); }
+};
+
+// `trace`, where given, is told of every verb.
+CheckOutcome run_check(const CheckPlan& plan, fabric::sim::TraceSink* trace = nullptr);
+
+}  // namespace pando::lab::check
