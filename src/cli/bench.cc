@@ -1,8 +1,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <atomic>
-#include <csignal>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,6 +9,7 @@
 
 #include "cli/bench_options.h"
 #include "cli/command.h"
+#include "cli/interrupt.h"
 #include "cli/output_file.h"
 #include "lab/machine_memory.h"
 #include "lab/progress.h"
@@ -22,24 +21,6 @@
 namespace pando::cli {
 
 namespace {
-
-std::atomic<bool> interrupted{false};
-
-// The peers' files and other people's pools must be left clean: stop in order. A second signal
-// ends the process at once.
-void stop_on_signals() {
-  struct sigaction action = {};
-  action.sa_handler = [](int) { interrupted.store(true); };
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-}
-
-int complain(const Error& error) {
-  const bool usage = error.code() == ErrorCode::kInvalidArgument;
-  fmt::print(stderr, "pando bench: {}\n", usage ? error.detail() : error.message());
-  return usage ? kUsage : kFailure;
-}
 
 using Targets = std::vector<std::unique_ptr<lab::Target>>;
 
@@ -112,19 +93,18 @@ std::string describe(const Bench& bench, const Targets& targets) {
 
 int run_bench(const BenchWords& words) {
   auto bench = understand(words);
-  if (!bench) return complain(bench.error());
+  if (!bench) return complain("bench", bench.error());
   std::optional<OutputFile> json;
   if (!bench->json.empty()) {
-    auto opened = OutputFile::open(bench->json);
-    if (!opened) {
-      return complain(Error(ErrorCode::kInvalidArgument, "--json: " + opened.error().detail()));
-    }
+    auto opened = open_output("--json", bench->json);
+    if (!opened) return complain("bench", opened.error());
     json.emplace(std::move(*opened));
   }
-  stop_on_signals();
+  // The peers' files and other people's pools must be left clean: stop in order.
+  const std::atomic<bool>& interrupted = stop_on_signals();
   bench->runner.interrupted = &interrupted;
   const auto targets = open_targets(*bench);
-  if (!targets) return complain(targets.error());
+  if (!targets) return complain("bench", targets.error());
   if (!bench->quiet) fmt::print(stderr, "{}", describe(*bench, *targets));
 
   const auto reports = run_all(*bench, *targets);
@@ -138,7 +118,7 @@ int run_bench(const BenchWords& words) {
   }
   if (json) {
     const Status written = json->commit(lab::to_json(*reports, bench->runner).dump(2) + "\n");
-    if (!written) return complain(written.error());
+    if (!written) return complain("bench", written.error());
   }
   return kSuccess;
 }

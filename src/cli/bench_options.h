@@ -63,10 +63,4 @@ void add_options(CLI::App& parser, BenchWords& words);
 // kInvalidArgument names the option and the word, and what is valid instead.
 Result<Bench> understand(const BenchWords& words);
 
-// "10M" is ten million: k, M and G are thousands here, unlike those of sizes in bytes.
-Result<std::uint64_t> parse_count(std::string_view option, std::string_view text);
-// "sherman;chime", "sherman,chime", "sherman:leaf_bytes=2048,handover=off,chime": a comma begins a
-// new index unless a plain name=value follows it.
-std::vector<std::string> split_indexes(std::string_view text);
-
 }  // namespace pando::cli

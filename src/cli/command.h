@@ -7,6 +7,9 @@
 #include <CLI/App.hpp>
 #include <functional>
 #include <memory>
+#include <string_view>
+
+#include <pando/result.h>
 
 namespace pando::cli {
 
@@ -20,6 +23,9 @@ struct Command {
   CLI::App* parser;
   std::function<int()> run;
 };
+
+// Says on stderr what is wrong, and returns the exit code: kUsage for kInvalidArgument.
+int complain(std::string_view command, const Error& error);
 
 Command add_bench(CLI::App& app);
 Command add_indexes(CLI::App& app);

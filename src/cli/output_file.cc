@@ -11,6 +11,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "cli/words.h"
+
 namespace pando::cli {
 
 namespace {
@@ -61,6 +63,12 @@ Status OutputFile::commit(std::string_view content) {
   if (std::rename(draft_.c_str(), path_.c_str()) != 0) return cannot_write(path_, errno);
   draft_.clear();
   return {};
+}
+
+Result<OutputFile> open_output(std::string_view option, const std::string& path) {
+  auto opened = OutputFile::open(path);
+  if (!opened) return invalid(option, opened.error().detail());
+  return opened;
 }
 
 }  // namespace pando::cli

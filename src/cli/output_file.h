@@ -30,4 +30,7 @@ class OutputFile {
   int descriptor_;
 };
 
+// For a file that an option names: kInvalidArgument, which names the option too.
+Result<OutputFile> open_output(std::string_view option, const std::string& path);
+
 }  // namespace pando::cli

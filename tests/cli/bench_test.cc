@@ -1,54 +1,20 @@
-// Runs the built program: what it prints, and what it exits with.
+// `pando bench`: what it prints, and what it exits with.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+
+#include "cli/program.h"
 
 namespace pando::cli {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-struct Outcome {
-  int code = -1;
-  std::string output;  // both streams
-};
-
-#ifdef PANDO_BINARY
-Outcome run_pando(const std::string& arguments) {
-  const std::string command = "'" PANDO_BINARY "' " + arguments + " 2>&1 </dev/null";
-  std::FILE* pipe = popen(command.c_str(), "r");
-  Outcome outcome;
-  if (pipe == nullptr) return outcome;
-  std::array<char, 4096> buffer;
-  while (const std::size_t count = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
-    outcome.output.append(buffer.data(), count);
-  }
-  const int status = pclose(pipe);
-  if (WIFEXITED(status)) outcome.code = WEXITSTATUS(status);
-  return outcome;
-}
-#else
-Outcome run_pando(const std::string&) { return {}; }
-#endif
-
-class Program : public ::testing::Test {
- protected:
-  void SetUp() override {
-#ifndef PANDO_BINARY
-    GTEST_SKIP() << "PANDO_BINARY is not defined: the program is NOT tested";
-#endif
-  }
-};
 
 TEST_F(Program, SaysItsVersion) {
   const Outcome outcome = run_pando("version");
@@ -60,21 +26,6 @@ TEST_F(Program, HelpHasExamples) {
   const Outcome outcome = run_pando("bench --help");
   EXPECT_EQ(outcome.code, 0);
   EXPECT_THAT(outcome.output, AllOf(HasSubstr("--workload"), HasSubstr("Examples:")));
-}
-
-struct BadWord {
-  const char* arguments;
-  const char* named;
-  const char* valid;
-};
-
-class BadWords : public Program, public ::testing::WithParamInterface<BadWord> {};
-
-TEST_P(BadWords, AreNamedWithWhatIsValid) {
-  const Outcome outcome = run_pando(GetParam().arguments);
-  EXPECT_EQ(outcome.code, 2) << outcome.output;
-  EXPECT_THAT(outcome.output, HasSubstr(GetParam().named));
-  EXPECT_THAT(outcome.output, HasSubstr(GetParam().valid));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -103,19 +54,6 @@ INSTANTIATE_TEST_SUITE_P(
         BadWord{"bench --coroutines 0", "--coroutines", "1 to 1024"},
         BadWord{"bench --pool cloud:1GiB", "cloud", "embedded"},
         BadWord{"bench --json /no/such/folder/x.json", "--json", "/no/such/folder/x.json"}));
-
-class Folder {
- public:
-  Folder() {
-    std::string pattern = std::filesystem::temp_directory_path() / "pando-cli-XXXXXX";
-    path_ = mkdtemp(pattern.data());
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 TEST_F(Program, BenchPrintsATableAndWritesJson) {
   const Folder folder;
