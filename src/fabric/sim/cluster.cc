@@ -1,18 +1,13 @@
 #include "fabric/sim/cluster.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace pando::fabric::sim {
 namespace {
 
-// Of a batch. A READ of 1 KiB gains nothing before most of its lines are asked for.
-constexpr std::size_t kPrefetchedLines = 32;
-
-void prefetch_lines(const std::byte* from, std::size_t bytes, std::size_t& lines_left) {
-  for (std::size_t at = 0; at < bytes && lines_left > 0; at += kLineBytes, --lines_left) {
-    __builtin_prefetch(from + at);
-  }
-}
+// Of a verb. A READ of 1 KiB gains nothing before most of its lines are asked for.
+constexpr std::uint32_t kPrefetched = 2048;
 
 std::uint64_t load_word(const std::byte* from) {
   std::uint64_t word = 0;
@@ -185,20 +180,26 @@ bool SimEndpoint::post(Batch& batch) {
     batch.complete();
     return true;
   }
-  prefetch(batch);
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    const Verb& verb = batch[i];
+    const bool read = verb.kind == VerbKind::kRead;
+    cluster_->prefetches.add(cluster_->nodes[verb.target.node()].at(verb.target.offset()),
+                             read ? std::min(verb.length, kPrefetched) : 1);
+  }
   cluster_->network->post(cluster_->take_off(*this, client_, batch));
   return false;
 }
 
-// By the time it is executed, the bytes have come from memory.
-void SimEndpoint::prefetch(const Batch& batch) const {
-  std::size_t lines = kPrefetchedLines;
-  for (std::size_t i = 0; i < batch.size() && lines > 0; ++i) {
-    const Verb& verb = batch[i];
-    const bool read = verb.kind == VerbKind::kRead;
-    prefetch_lines(cluster_->nodes[verb.target.node()].at(verb.target.offset()),
-                   read ? verb.length : sizeof(std::uint64_t), lines);
+void Prefetches::issue() {
+  const std::span pieces(waiting_.data(), count_);
+  for (const Piece& piece : pieces) __builtin_prefetch(piece.from);
+  for (const Piece& piece : pieces) {
+    for (std::uint32_t at = kLineBytes; at < piece.bytes; at += kLineBytes) {
+      __builtin_prefetch(piece.from + at);
+    }
   }
+  count_ = 0;
+  bytes_ = 0;
 }
 
 }  // namespace pando::fabric::sim

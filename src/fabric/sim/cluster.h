@@ -2,6 +2,7 @@
 // Network that decides what happens to a batch and when. Internal to src/fabric/sim.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -103,6 +104,31 @@ class Network {
   virtual void drop(ClientState& client) = 0;
 };
 
+// Memory that batches under way are going to touch, asked for in advance: by the time a batch is
+// executed its bytes have come. Several batches at a time, because what each waits for is the
+// translation of its address, and those of neighbouring instructions overlap; not too many, because
+// a core asks for so many lines at once and no more.
+class Prefetches {
+ public:
+  void add(const std::byte* from, std::uint32_t bytes) {
+    waiting_[count_++] = {from, bytes};
+    bytes_ += bytes;
+    if (count_ == waiting_.size() || bytes_ >= kMostBytes) issue();
+  }
+
+ private:
+  static constexpr std::uint32_t kMostBytes = 4096;
+  struct Piece {
+    const std::byte* from;
+    std::uint32_t bytes;
+  };
+  void issue();
+
+  std::array<Piece, 8> waiting_;
+  std::size_t count_ = 0;
+  std::uint32_t bytes_ = 0;
+};
+
 class Cluster {
  public:
   explicit Cluster(const SimOptions& options, const Preset& preset);
@@ -116,6 +142,7 @@ class Cluster {
   std::vector<std::uint64_t> sizes;
   std::vector<std::unique_ptr<ClientState>> clients;  // by id - 1
   std::unique_ptr<Network> network;
+  Prefetches prefetches;
   Time use_from = 0;  // when the cards' use was last forgotten
   Coverage coverage;
   TraceSink* trace = nullptr;
@@ -148,8 +175,6 @@ class SimEndpoint final : public Endpoint {
  private:
   void abandon_all();
   bool post(Batch& batch) override;
-  void prefetch(const Batch& batch) const;
-
   std::shared_ptr<Cluster> cluster_;
   ClientState& client_;
 };

@@ -1,10 +1,14 @@
 // EventQueue: what is going to happen, the earliest first; events of one moment in the order in
 // which they were added. That order is what makes a simulation repeatable.
 //
-// A heap of four children a node over 16-byte keys, its events aside: half the levels of a binary
-// heap, and what is compared lies in one line.
+// A wheel of short slices of time, each a sorted list, for what is near: nearly all of it, so that
+// adding and taking touch a line or two whatever the number of events. What lies beyond the wheel
+// waits in a heap.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -37,79 +41,143 @@ class EventHandler {
 
 class EventQueue {
  public:
-  bool empty() const { return heap_.empty(); }
-  std::size_t size() const { return heap_.size(); }
+  bool empty() const { return size_ == 0; }
+  std::size_t size() const { return size_; }
   // REQUIRES: !empty().
-  Time next_at() const { return heap_.front().at; }
+  Time next_at() const { return nodes_[first()].at; }
 
   void push(Time at, const Event& event) {
-    std::uint32_t slot = 0;
-    if (free_.empty()) {
-      slot = static_cast<std::uint32_t>(events_.size());
-      events_.push_back(event);
-    } else {
-      slot = free_.back();
-      free_.pop_back();
-      events_[slot] = event;
+    const std::uint32_t node = new_node(at, event);
+    ++size_;
+    const std::uint64_t slice = at >> kSliceBits;
+    if (slice >= now_slice_ + kSlices) {
+      far_.push_back(node);
+      std::ranges::push_heap(far_, Later{*this});
+      return;
     }
-    heap_.emplace_back();
-    rise(heap_.size() - 1, {at, (pushed_++ << kSlotBits) | slot});
+    // What is late already comes next.
+    add_to_slice((slice > now_slice_ ? slice : now_slice_) % kSlices, node);
   }
 
   // REQUIRES: !empty().
   Event pop() {
-    const auto slot = static_cast<std::uint32_t>(heap_.front().order & kSlotMask);
-    const Key last = heap_.back();
-    heap_.pop_back();
-    if (!heap_.empty()) sink(last);
-    free_.push_back(slot);
-    return events_[slot];
+    const std::uint32_t node = first();
+    --size_;
+    if (!far_.empty() && far_.front() == node) {
+      std::ranges::pop_heap(far_, Later{*this});
+      far_.pop_back();
+    } else {
+      take_first_of(near_slice());
+    }
+    const std::uint64_t slice = nodes_[node].at >> kSliceBits;
+    if (slice > now_slice_) now_slice_ = slice;
+    nodes_[node].next = free_;
+    free_ = node;
+    return nodes_[node].event;
   }
 
  private:
-  static constexpr unsigned kSlotBits = 24;  // events under way at once; 2^40 in all
-  static constexpr std::uint64_t kSlotMask = (std::uint64_t{1} << kSlotBits) - 1;
-  static constexpr std::size_t kChildren = 4;
+  static constexpr unsigned kSliceBits = 14;      // 16 ns: few events, at the rates of a card
+  static constexpr std::uint64_t kSlices = 4096;  // 67 us, above most waits in a queue
+  static constexpr std::uint64_t kWordBits = 64;
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
-  struct Key {
+  struct Node {
     Time at;
-    std::uint64_t order;  // {count:40, slot:24}
-    friend bool operator<(const Key& a, const Key& b) {
-      return a.at != b.at ? a.at < b.at : a.order < b.order;
-    }
+    std::uint64_t order;
+    Event event;
+    std::uint32_t next;
+  };
+  struct Later {
+    const EventQueue& queue;
+    bool operator()(std::uint32_t a, std::uint32_t b) const { return queue.before(b, a); }
+  };
+  struct Slice {
+    std::uint32_t first = kNone;
+    std::uint32_t last = kNone;
   };
 
-  void rise(std::size_t place, const Key& key) {
-    while (place > 0) {
-      const std::size_t parent = (place - 1) / kChildren;
-      if (!(key < heap_[parent])) break;
-      heap_[place] = heap_[parent];
-      place = parent;
-    }
-    heap_[place] = key;
-  }
-  void sink(const Key& key) {
-    const std::size_t count = heap_.size();
-    std::size_t place = 0;
-    for (;;) {
-      const std::size_t first = place * kChildren + 1;
-      if (first >= count) break;
-      const std::size_t end = first + kChildren < count ? first + kChildren : count;
-      std::size_t least = first;
-      for (std::size_t child = first + 1; child < end; ++child) {
-        if (heap_[child] < heap_[least]) least = child;
-      }
-      if (!(heap_[least] < key)) break;
-      heap_[place] = heap_[least];
-      place = least;
-    }
-    heap_[place] = key;
+  bool before(std::uint32_t a, std::uint32_t b) const {
+    const Node& x = nodes_[a];
+    const Node& y = nodes_[b];
+    return x.at != y.at ? x.at < y.at : x.order < y.order;
   }
 
-  std::vector<Key> heap_;
-  std::vector<Event> events_;
-  std::vector<std::uint32_t> free_;
+  std::uint32_t new_node(Time at, const Event& event) {
+    if (free_ == kNone) {
+      nodes_.push_back({at, pushed_++, event, kNone});
+      return static_cast<std::uint32_t>(nodes_.size() - 1);
+    }
+    const std::uint32_t node = free_;
+    free_ = nodes_[node].next;
+    nodes_[node] = {at, pushed_++, event, kNone};
+    return node;
+  }
+
+  void add_to_slice(std::uint64_t place, std::uint32_t node) {
+    Slice& slice = slices_[place];
+    ++near_;
+    if (slice.first == kNone) {
+      slice = {node, node};
+      used_[place / kWordBits] |= std::uint64_t{1} << (place % kWordBits);
+      used_words_ |= std::uint64_t{1} << (place / kWordBits);
+    } else if (before(slice.last, node)) {
+      nodes_[slice.last].next = node;
+      slice.last = node;
+    } else if (before(node, slice.first)) {
+      nodes_[node].next = slice.first;
+      slice.first = node;
+    } else {
+      std::uint32_t at = slice.first;
+      while (!before(node, nodes_[at].next)) at = nodes_[at].next;
+      nodes_[node].next = nodes_[at].next;
+      nodes_[at].next = node;
+    }
+  }
+
+  void take_first_of(std::uint64_t place) {
+    Slice& slice = slices_[place];
+    --near_;
+    slice.first = nodes_[slice.first].next;
+    if (slice.first != kNone) return;
+    slice.last = kNone;
+    used_[place / kWordBits] &= ~(std::uint64_t{1} << (place % kWordBits));
+    if (used_[place / kWordBits] == 0) used_words_ &= ~(std::uint64_t{1} << (place / kWordBits));
+  }
+
+  // The first slice from now on that has events. REQUIRES: near_ > 0.
+  std::uint64_t near_slice() const {
+    const std::uint64_t from = now_slice_ % kSlices;
+    const std::uint64_t word = from / kWordBits;
+    if (const std::uint64_t rest = used_[word] >> (from % kWordBits); rest != 0) {
+      return from + static_cast<std::uint64_t>(std::countr_zero(rest));
+    }
+    // Other words in turn; at last the part of this one that lies before `from`.
+    const std::uint64_t words = std::rotr(used_words_, static_cast<int>(word + 1));
+    const std::uint64_t next =
+        (word + 1 + static_cast<std::uint64_t>(std::countr_zero(words))) % kWords;
+    return next * kWordBits + static_cast<std::uint64_t>(std::countr_zero(used_[next]));
+  }
+
+  std::uint32_t first() const {
+    if (near_ == 0) return far_.front();
+    const std::uint32_t near = slices_[near_slice()].first;
+    return !far_.empty() && before(far_.front(), near) ? far_.front() : near;
+  }
+
+  static constexpr std::uint64_t kWords = kSlices / kWordBits;
+  static_assert(kWords == kWordBits, "one word tells which words are used");
+
+  std::vector<Node> nodes_;
+  std::uint32_t free_ = kNone;
   std::uint64_t pushed_ = 0;
+  std::size_t size_ = 0;
+  std::size_t near_ = 0;
+  std::uint64_t now_slice_ = 0;  // of the last event taken: the wheel begins here
+  std::vector<Slice> slices_ = std::vector<Slice>(kSlices);
+  std::array<std::uint64_t, kWords> used_{};  // a bit a slice
+  std::uint64_t used_words_ = 0;              // a bit a word of used_
+  std::vector<std::uint32_t> far_;
 };
 
 }  // namespace pando::fabric::sim
