@@ -172,9 +172,10 @@ TEST(KeyedHistoryTest, NamesTheKeyAtFault) {
   const Verdict verdict = history.check();
   EXPECT_EQ(verdict.kind, Verdict::Kind::kNotLinearizable);
   EXPECT_NE(verdict.explanation.find("'bad'"), std::string::npos) << verdict.explanation;
+  EXPECT_EQ(verdict.key, "bad");
   EXPECT_EQ(history.operations(), 2u);
-  EXPECT_EQ(history.of_key("good").size(), 1u);
-  EXPECT_TRUE(history.of_key("none").empty());
+  EXPECT_EQ(history.of_key("good").operations.size(), 1u);
+  EXPECT_TRUE(history.of_key("none").operations.empty());
 }
 
 // ---- Against brute force
@@ -265,6 +266,37 @@ TEST(CheckRegister, AgreesWithBruteForceOnRandomHistories) {
   EXPECT_LT(legal, kHistories * 19 / 20);
 }
 
+// What is left out of a legal history leaves it legal: so a part without a legal order proves that
+// the whole has none.
+TEST(ShortestContradiction, IsNeverMadeOfALegalHistory) {
+  std::mt19937_64 random(21);
+  int illegal = 0;
+  constexpr int kHistories = 20'000;
+  for (int round = 0; round < kHistories; ++round) {
+    KeyHistory history{
+        .initial = random() % 2 == 0 ? std::optional<std::string>("a") : std::nullopt,
+        .operations = History(1 + random() % 6)};
+    for (Operation& operation : history.operations) operation = random_operation(random);
+    const std::size_t size = history.operations.size();
+    const bool legal =
+        has_legal_order(history.operations, std::vector<bool>(size), history.initial);
+    const KeyHistory part = shortest_contradiction(history);
+    if (legal) {
+      ASSERT_EQ(part.operations.size(), size);
+      ASSERT_EQ(part.initial, history.initial);
+    } else {
+      ++illegal;
+      std::vector<std::optional<std::string>> starts = {part.initial};
+      if (part.any_initial) starts = {std::nullopt, history.initial};
+      for (const auto& start : starts) {
+        ASSERT_FALSE(
+            has_legal_order(part.operations, std::vector<bool>(part.operations.size()), start));
+      }
+    }
+  }
+  EXPECT_GT(illegal, kHistories / 20);
+}
+
 // A register that really is one: operations take effect at a random moment between call and
 // answer. `clients` run at once.
 History simulate(std::mt19937_64& random, std::size_t clients, std::size_t count) {
@@ -333,7 +365,37 @@ TEST(CheckRegister, OneWrongReadInALongHistoryIsFound) {
     history[reads[random() % reads.size()]].value = "1";
     history.insert(history.begin(), put(0, 0, "1"));
     expect_illegal(history);
+    // It takes a read and what overlaps it, of 2,000.
+    const KeyHistory part = shortest_contradiction({.initial = {}, .operations = history});
+    EXPECT_LT(part.operations.size(), 50u);
+    for (const auto& initial : {std::optional<std::string>(), std::optional<std::string>("1")}) {
+      expect_illegal(part.operations, initial);
+    }
   }
+}
+
+TEST(ShortestContradiction, LeavesOutWhatDoesNotMatter) {
+  const History history = {
+      insert(1, 2, "a"),      get(3, 4, "a"),   update(5, 6, "b"), get(7, 12, "b"),
+      put(8, 9, "c"),         get(10, 11, "c"), get(13, 14, "b"),  // stale: "c" was there
+      insert_refused(15, 16), erase(17, 18),    put(19, 20, "d"),
+  };
+  const KeyHistory part = shortest_contradiction({.initial = {}, .operations = history});
+  EXPECT_TRUE(part.any_initial);
+  ASSERT_EQ(part.operations.size(), 2u);
+  EXPECT_EQ(to_string(part.operations[0]), "[10, 11] client 0: get 'c' -> done");
+  EXPECT_EQ(to_string(part.operations[1]), "[13, 14] client 0: get 'b' -> done");
+}
+
+// Who has not answered by then may have happened: it stays.
+TEST(ShortestContradiction, KeepsWritesWithoutAnswer) {
+  const KeyHistory part = shortest_contradiction(
+      {.initial = "o",
+       .operations = {unknown(1, kPut, "x"), put(2, 45, "a"), get(40, 41, "z"), get(50, 51, "a")}});
+  ASSERT_EQ(part.operations.size(), 3u);
+  EXPECT_EQ(part.operations[0].value, "x");
+  EXPECT_EQ(part.operations[1].result, kUnknown);
+  EXPECT_EQ(part.operations[2].value, "z");
 }
 
 }  // namespace

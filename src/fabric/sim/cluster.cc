@@ -117,7 +117,8 @@ void Cluster::land(Flight& flight) {
                    .batch = flight.serial,
                    .posted = flight.posted,
                    .ended = engine.time(),
-                   .verb = &batch[i]});
+                   .verb = &batch[i],
+                   .account = batch.cost()});
     }
   }
   flight.endpoint->worker().schedule(batch.waiter);

@@ -71,6 +71,7 @@ struct TracedVerb {
   Time posted = 0;
   Time ended = 0;
   const Verb* verb = nullptr;
+  const Counters* account = nullptr;  // whose operation it is part of, if anyone's: Batch::cost()
 };
 
 class TraceSink {

@@ -166,35 +166,35 @@ KeyedHistory HistoryRecorder::history() const {
 
 Result<std::string> RecordedIndex::get(Key key) {
   const std::size_t call = client_->invoke(key, OperationKind::kGet, {});
-  auto result = index_.get(key);
+  auto result = index_.get(key, &account_);
   client_->respond(call, result);
   return result;
 }
 
 Status RecordedIndex::put(Key key, std::string_view value) {
   const std::size_t call = client_->invoke(key, OperationKind::kPut, value);
-  Status status = index_.put(key, value);
+  Status status = index_.put(key, value, &account_);
   client_->respond(call, status);
   return status;
 }
 
 Status RecordedIndex::insert(Key key, std::string_view value) {
   const std::size_t call = client_->invoke(key, OperationKind::kInsert, value);
-  Status status = index_.insert(key, value);
+  Status status = index_.insert(key, value, &account_);
   client_->respond(call, status);
   return status;
 }
 
 Status RecordedIndex::update(Key key, std::string_view value) {
   const std::size_t call = client_->invoke(key, OperationKind::kUpdate, value);
-  Status status = index_.update(key, value);
+  Status status = index_.update(key, value, &account_);
   client_->respond(call, status);
   return status;
 }
 
 Status RecordedIndex::erase(Key key) {
   const std::size_t call = client_->invoke(key, OperationKind::kErase, {});
-  Status status = index_.erase(key);
+  Status status = index_.erase(key, &account_);
   client_->respond(call, status);
   return status;
 }
@@ -202,7 +202,7 @@ Status RecordedIndex::erase(Key key) {
 Result<std::vector<Entry>> RecordedIndex::scan(std::span<const OwnedKey> universe, Key from,
                                                std::size_t limit) {
   const std::uint64_t invoked = client_->now();
-  auto result = index_.scan(from, limit);
+  auto result = index_.scan(from, limit, &account_);
   client_->record_scan(universe, from, limit, invoked, result);
   return result;
 }
@@ -212,35 +212,35 @@ Result<std::vector<Entry>> RecordedIndex::scan(std::span<const OwnedKey> univers
 
 Task<Result<std::string>> RecordedIndex::get(Worker& worker, OwnedKey key) {
   const std::size_t call = client_->invoke(key, OperationKind::kGet, {});
-  auto result = co_await index_.get(worker, key);
+  auto result = co_await index_.get(worker, key, &account_);
   client_->respond(call, result);
   co_return result;
 }
 
 Task<Status> RecordedIndex::put(Worker& worker, OwnedKey key, std::string value) {
   const std::size_t call = client_->invoke(key, OperationKind::kPut, value);
-  Status status = co_await index_.put(worker, key, value);
+  Status status = co_await index_.put(worker, key, value, &account_);
   client_->respond(call, status);
   co_return status;
 }
 
 Task<Status> RecordedIndex::insert(Worker& worker, OwnedKey key, std::string value) {
   const std::size_t call = client_->invoke(key, OperationKind::kInsert, value);
-  Status status = co_await index_.insert(worker, key, value);
+  Status status = co_await index_.insert(worker, key, value, &account_);
   client_->respond(call, status);
   co_return status;
 }
 
 Task<Status> RecordedIndex::update(Worker& worker, OwnedKey key, std::string value) {
   const std::size_t call = client_->invoke(key, OperationKind::kUpdate, value);
-  Status status = co_await index_.update(worker, key, value);
+  Status status = co_await index_.update(worker, key, value, &account_);
   client_->respond(call, status);
   co_return status;
 }
 
 Task<Status> RecordedIndex::erase(Worker& worker, OwnedKey key) {
   const std::size_t call = client_->invoke(key, OperationKind::kErase, {});
-  Status status = co_await index_.erase(worker, key);
+  Status status = co_await index_.erase(worker, key, &account_);
   client_->respond(call, status);
   co_return status;
 }
@@ -249,7 +249,7 @@ Task<Status> RecordedIndex::multi_get(Worker& worker, std::vector<OwnedKey> keys
   std::vector<Key> views(keys.begin(), keys.end());
   std::vector<std::size_t> calls;
   for (const Key& key : views) calls.push_back(client_->invoke(key, OperationKind::kGet, {}));
-  auto result = co_await index_.multi_get(worker, views);
+  auto result = co_await index_.multi_get(worker, views, &account_);
   for (std::size_t i = 0; i < calls.size(); ++i) {
     if (!result) {
       client_->respond(calls[i], status_of(result));
@@ -265,7 +265,7 @@ Task<Status> RecordedIndex::multi_get(Worker& worker, std::vector<OwnedKey> keys
 Task<Status> RecordedIndex::scan(Worker& worker, std::span<const OwnedKey> universe, OwnedKey from,
                                  std::size_t limit) {
   const std::uint64_t invoked = client_->now();
-  auto result = co_await index_.scan(worker, from, limit);
+  auto result = co_await index_.scan(worker, from, limit, &account_);
   client_->record_scan(universe, from, limit, invoked, result);
   co_return status_of(result);
 }

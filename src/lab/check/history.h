@@ -112,8 +112,11 @@ class RecordedIndex {
 
   const Index& index() const { return index_; }
   std::uint32_t client() const { return client_->id(); }
+  // What all calls have cost so far; and the name that their verbs go by in a trace.
+  const Counters& account() const { return account_; }
 
  private:
+  Counters account_;
   Index index_;
   HistoryRecorder::Client* client_;
 };

@@ -50,8 +50,8 @@ std::optional<ValueId> apply(const Step& step, ValueId state) {
   return std::nullopt;
 }
 
-// Whether the result alone says that the state was left as it is.
-bool never_changes_state(const Step& step) {
+// Whether the result alone says that the state was left as it is. Of a Step or an Operation.
+bool never_changes_state(const auto& step) {
   return step.kind == OperationKind::kGet || step.result == OperationResult::kNotFound ||
          step.result == OperationResult::kExists;
 }
@@ -392,7 +392,150 @@ std::string printable(std::string_view bytes) {
   return text;
 }
 
+bool is_definite(const Operation& operation) {
+  return operation.result != OperationResult::kUnknown;
+}
+
+// For one who does not wait for its answer: it may or may not have happened.
+Operation without_answer(Operation operation) {
+  operation.result = OperationResult::kUnknown;
+  operation.responded = Operation::kNever;
+  return operation;
+}
+
+// shortest_contradiction(): a history, and the steps that make it smaller while it stays refuted.
+class Contradiction {
+ public:
+  Contradiction(KeyHistory history, const LinearizabilityLimits& limits)
+      : limits_(limits), starts_{history.initial}, operations_(std::move(history.operations)) {
+    std::ranges::sort(operations_, {}, &Operation::invoked);
+  }
+
+  // Every beginning of a linearizable history is linearizable; so there is a first answer that
+  // makes it wrong.
+  void drop_future() {
+    const std::vector<std::uint64_t> moments = moments_of(&Operation::responded);
+    const auto first = std::ranges::partition_point(
+        moments, [this](std::uint64_t moment) { return !refuted(until(moment), starts_); });
+    if (first != moments.end()) operations_ = until(*first);
+  }
+
+  // And there is a last moment from which on it is wrong, whatever the key held of what had been
+  // written by then.
+  void drop_past() {
+    const std::vector<std::uint64_t> moments = moments_of(&Operation::invoked);
+    const auto later = std::ranges::partition_point(moments, [this](std::uint64_t moment) {
+      const std::vector<Operation> rest = since(moment);
+      return refuted(rest, starts_at(moment, rest));
+    });
+    if (later == moments.begin()) return;
+    std::vector<Operation> rest = since(*std::prev(later));
+    starts_ = starts_at(*std::prev(later), rest);
+    operations_ = std::move(rest);
+  }
+
+  // An order stays legal without an operation that changes nothing.
+  void drop_reads() {
+    for (std::size_t i = operations_.size(); i-- > 0;) {
+      if (!never_changes_state(operations_[i])) continue;
+      std::vector<Operation> rest = operations_;
+      rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(i));
+      if (refuted(rest, starts_)) operations_ = std::move(rest);
+    }
+  }
+
+  KeyHistory take() && {
+    const bool known = starts_.size() == 1;
+    return {.initial = known ? starts_.front() : std::nullopt,
+            .any_initial = !known,
+            .operations = std::move(operations_)};
+  }
+
+ private:
+  using States = std::vector<std::optional<std::string>>;
+
+  bool refuted(const std::vector<Operation>& operations, const States& starts) const {
+    return std::ranges::all_of(starts, [&](const auto& start) {
+      return check_register(operations, start, limits_).kind == Verdict::Kind::kNotLinearizable;
+    });
+  }
+
+  std::vector<std::uint64_t> moments_of(std::uint64_t Operation::* moment) const {
+    std::vector<std::uint64_t> moments;
+    for (const Operation& operation : operations_) {
+      if (is_definite(operation)) moments.push_back(operation.*moment);
+    }
+    std::ranges::sort(moments);
+    return moments;
+  }
+
+  // What is known at `moment`.
+  std::vector<Operation> until(std::uint64_t moment) const {
+    std::vector<Operation> known;
+    for (const Operation& operation : operations_) {
+      if (operation.invoked > moment) continue;
+      if (is_definite(operation) && operation.responded <= moment) {
+        known.push_back(operation);
+      } else if (!never_changes_state(operation)) {
+        known.push_back(without_answer(operation));
+      }
+    }
+    return known;
+  }
+
+  // Those that begin at `moment` or later, and those that may happen later though they began
+  // before.
+  std::vector<Operation> since(std::uint64_t moment) const {
+    std::vector<Operation> rest;
+    for (const Operation& operation : operations_) {
+      if (operation.invoked >= moment) {
+        rest.push_back(operation);
+      } else if (!ends_before(operation, moment) && !never_changes_state(operation)) {
+        rest.push_back(without_answer(operation));
+      }
+    }
+    return rest;
+  }
+
+  static bool ends_before(const Operation& operation, std::uint64_t moment) {
+    return is_definite(operation) && operation.responded < moment;
+  }
+
+  // What the key may hold at `moment`, as far as `rest` can tell one from another: nothing, a value
+  // that is read later, or another one.
+  States starts_at(std::uint64_t moment, const std::vector<Operation>& rest) const {
+    constexpr std::string_view kAnother = "a value that nobody reads";
+    States starts = {std::nullopt, std::string(kAnother)};
+    const auto add = [&](const std::string& value) {
+      const bool read = std::ranges::any_of(rest, [&](const Operation& operation) {
+        return operation.kind == OperationKind::kGet && is_definite(operation) &&
+               operation.value == value;
+      });
+      if (read && std::ranges::find(starts, value) == starts.end()) starts.emplace_back(value);
+    };
+    for (const auto& start : starts_) {
+      if (start) add(*start);
+    }
+    for (const Operation& operation : operations_) {
+      if (operation.invoked < moment && writes_value(operation.kind)) add(operation.value);
+    }
+    return starts;
+  }
+
+  const LinearizabilityLimits limits_;
+  States starts_;  // what the key may hold at first
+  std::vector<Operation> operations_;
+};
+
 }  // namespace
+
+KeyHistory shortest_contradiction(KeyHistory history, const LinearizabilityLimits& limits) {
+  Contradiction contradiction(std::move(history), limits);
+  contradiction.drop_future();
+  contradiction.drop_past();
+  contradiction.drop_reads();
+  return std::move(contradiction).take();
+}
 
 std::string to_string(const Operation& operation) {
   std::string text = "[" + std::to_string(operation.invoked) + ", ";
@@ -411,7 +554,7 @@ Verdict check_register(std::span<const Operation> history,
   return RegisterSearch(history, initial, limits).run();
 }
 
-KeyedHistory::KeyHistory& KeyedHistory::entry(std::string_view key) {
+KeyHistory& KeyedHistory::entry(std::string_view key) {
   const auto found = keys_.find(key);
   return found != keys_.end() ? found->second : keys_[std::string(key)];
 }
@@ -425,10 +568,10 @@ void KeyedHistory::add(std::string_view key, Operation operation) {
   ++operations_;
 }
 
-const std::vector<Operation>& KeyedHistory::of_key(std::string_view key) const {
-  static const std::vector<Operation> kNone;
+const KeyHistory& KeyedHistory::of_key(std::string_view key) const {
+  static const KeyHistory kNone;
   const auto found = keys_.find(key);
-  return found != keys_.end() ? found->second.operations : kNone;
+  return found != keys_.end() ? found->second : kNone;
 }
 
 Verdict KeyedHistory::check(const LinearizabilityLimits& limits) const {
@@ -436,6 +579,7 @@ Verdict KeyedHistory::check(const LinearizabilityLimits& limits) const {
     Verdict verdict = check_register(history.operations, history.initial, limits);
     if (verdict.linearizable()) continue;
     verdict.explanation = "key '" + printable(key) + "': " + verdict.explanation;
+    verdict.key = key;
     return verdict;
   }
   return {};

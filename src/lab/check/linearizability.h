@@ -67,6 +67,7 @@ struct Verdict {
   Kind kind = Kind::kLinearizable;
   // Where not linearizable: how far a legal order gets, and what cannot come next.
   std::string explanation;
+  std::string key = {};  // of KeyedHistory::check(): whose history it is about
 
   bool linearizable() const { return kind == Kind::kLinearizable; }
 };
@@ -76,6 +77,18 @@ Verdict check_register(std::span<const Operation> history,
                        const std::optional<std::string>& initial = std::nullopt,
                        const LinearizabilityLimits& limits = {});
 
+struct KeyHistory {
+  std::optional<std::string> initial;  // absent: nullopt
+  bool any_initial = false;            // instead: absent, or any value that was written before
+  std::vector<Operation> operations;
+};
+
+// Of a history that has no legal order, a small part that has none either: what comes after the
+// contradiction is left out, what came so long before that it cannot matter, and reads that
+// contradict nothing. Each of these steps keeps legal orders legal, so the part proves as much as
+// the whole. By invocation.
+KeyHistory shortest_contradiction(KeyHistory history, const LinearizabilityLimits& limits = {});
+
 // The histories of many keys. Keys are byte strings; callers with other keys encode them.
 class KeyedHistory {
  public:
@@ -83,16 +96,12 @@ class KeyedHistory {
   void add(std::string_view key, Operation operation);
 
   std::size_t operations() const { return operations_; }
-  const std::vector<Operation>& of_key(std::string_view key) const;
+  const KeyHistory& of_key(std::string_view key) const;
 
   // The first key in key order that is not linearizable (or not decided) gives the verdict.
   Verdict check(const LinearizabilityLimits& limits = {}) const;
 
  private:
-  struct KeyHistory {
-    std::optional<std::string> initial;
-    std::vector<Operation> operations;
-  };
   KeyHistory& entry(std::string_view key);
 
   std::map<std::string, KeyHistory, std::less<>> keys_;

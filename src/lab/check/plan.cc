@@ -195,7 +195,7 @@ Result<CheckPlan> draw_plan(std::uint64_t seed, const std::string& index, FaultS
   if (Status ok = check_sizes(plan); !ok) return fail(ok.error());
   if (auto valid = (*kind)->normalize(plan.index); !valid) {
     // Drawn settings that do not go together: what the user gave, then.
-    plan.index.settings = options->settings;
+    plan.index = *options;
     if (valid = (*kind)->normalize(plan.index); !valid) return fail(valid.error());
   }
   return plan;

@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -35,15 +36,90 @@ constexpr Time kPatience = 400 * kMillisecond;
 constexpr Time kFaultsWithin = 6 * kMillisecond;
 
 enum class Kind : std::uint8_t { kGet, kPut, kInsert, kUpdate, kErase, kMultiGet, kScan };
+constexpr std::array<std::string_view, 7> kKindNames = {"get",   "put",       "insert", "update",
+                                                        "erase", "multi_get", "scan"};
+
+// What a client is about to do.
+struct Request {
+  Kind kind = Kind::kGet;
+  OwnedKey key;
+  std::string value = {};           // put, insert, update
+  std::vector<OwnedKey> keys = {};  // multi_get
+  std::size_t limit = 0;            // scan
+
+  bool writes_value() const {
+    return kind == Kind::kPut || kind == Kind::kInsert || kind == Kind::kUpdate;
+  }
+};
+
+std::string quoted(std::string_view value) {
+  constexpr std::size_t kShown = 20;
+  return fmt::format("'{}{}'", value.substr(0, kShown), value.size() > kShown ? "…" : "");
+}
+
+std::string describe(const Request& request) {
+  std::string text(kKindNames[static_cast<std::size_t>(request.kind)]);
+  if (request.kind != Kind::kMultiGet) text += ' ' + lab::describe(request.key);
+  for (const OwnedKey& key : request.keys) text += ' ' + lab::describe(key);
+  if (request.writes_value()) text += ' ' + quoted(request.value);
+  if (request.kind == Kind::kScan) text += fmt::format(" limit {}", request.limit);
+  return text;
+}
+
+std::string describe_answer(const Status& status) {
+  return status ? "done" : std::string(to_string(status.error().code()));
+}
+std::string describe_answer(const Result<std::string>& found) {
+  return found ? quoted(*found) : std::string(to_string(found.error().code()));
+}
+std::string describe_answer(const Result<std::vector<Entry>>& found) {
+  return found ? fmt::format("{} entries", found->size())
+               : std::string(to_string(found.error().code()));
+}
+
+// An operation, for the observer: told of when it ends, or is destroyed with its coroutine.
+class Span {
+ public:
+  Span(CheckObserver* observer, Simulation& simulation, ClientId compute_node,
+       const RecordedIndex& index, const Request& request)
+      : observer_(observer), simulation_(simulation) {
+    if (observer == nullptr) return;
+    what_ = describe(request);
+    operation_ = {.client = index.client(),
+                  .compute_node = compute_node,
+                  .account = &index.account(),
+                  .began = simulation.time()};
+  }
+  ~Span() {
+    if (observer_ == nullptr) return;
+    operation_.what = what_;
+    operation_.answer = answer_;
+    observer_->operation(operation_);
+  }
+  Span(const Span&) = delete;
+  Span& operator=(const Span&) = delete;
+
+  void end(const auto& result) {
+    if (observer_ == nullptr) return;
+    answer_ = describe_answer(result);
+    operation_.ended = simulation_.time();
+  }
+
+ private:
+  CheckObserver* const observer_;
+  Simulation& simulation_;
+  TracedOperation operation_;
+  std::string what_;
+  std::string answer_;
+};
 
 class Scenario {
  public:
-  Scenario(const CheckPlan& plan, fabric::sim::TraceSink* trace)
+  Scenario(const CheckPlan& plan, CheckObserver* observer)
       : plan_(plan),
         random_(base::mix64(plan.seed, 2)),
-        recorder_([this](ErrorCode code) { return excused(code); }) {
-    trace_ = trace;
-  }
+        observer_(observer),
+        recorder_([this](ErrorCode code) { return excused(code); }) {}
 
   CheckOutcome run() {
     if (set_up()) {
@@ -89,7 +165,7 @@ class Scenario {
     }
     if (!preload()) return false;
     simulation_->set_instant(false);
-    simulation_->set_trace(trace_);
+    simulation_->set_trace(observer_);
     for (Node& node : nodes_) start(node);
     return true;
   }
@@ -179,7 +255,7 @@ class Scenario {
   Task<void> client(Node& node, Worker& worker, RecordedIndex& index, Random random) {
     for (unsigned i = 0; i < plan_.operations; ++i) {
       ++outcome_.coverage.operations;
-      const Status done = co_await operate(worker, index, random);
+      const Status done = co_await operate(node, worker, index, draw_request(random));
       const bool shut_out = !done && (done.error().code() == ErrorCode::kFenced);
       if (shut_out) break;
     }
@@ -212,31 +288,49 @@ class Scenario {
     return static_cast<Kind>(kind);
   }
 
-  Task<Status> operate(Worker& worker, RecordedIndex& index, Random& random) {
-    const OwnedKey key = draw_key(random);
-    switch (draw_kind(random)) {
+  Request draw_request(Random& random) {
+    const OwnedKey& key = draw_key(random);
+    const Kind kind = draw_kind(random);
+    Request request{.kind = kind, .key = key};
+    if (request.writes_value()) request.value = new_value();
+    if (kind == Kind::kMultiGet) {
+      for (std::uint64_t i = 0; i <= random.below(6); ++i) request.keys.push_back(draw_key(random));
+    }
+    if (kind == Kind::kScan) request.limit = 1 + random.below(40);
+    return request;
+  }
+
+  Task<Status> operate(const Node& node, Worker& worker, RecordedIndex& index, Request request) {
+    Span span(observer_, *simulation_, node.client, index, request);
+    Status done;
+    switch (request.kind) {
       case Kind::kGet: {
-        const auto found = co_await index.get(worker, key);
+        const auto found = co_await index.get(worker, request.key);
+        span.end(found);
         if (!found) co_return fail(found.error());
-        co_return Status{};
+        co_return done;
       }
       case Kind::kPut:
-        co_return co_await index.put(worker, key, new_value());
+        done = co_await index.put(worker, request.key, request.value);
+        break;
       case Kind::kInsert:
-        co_return co_await index.insert(worker, key, new_value());
+        done = co_await index.insert(worker, request.key, request.value);
+        break;
       case Kind::kUpdate:
-        co_return co_await index.update(worker, key, new_value());
+        done = co_await index.update(worker, request.key, request.value);
+        break;
       case Kind::kErase:
-        co_return co_await index.erase(worker, key);
-      case Kind::kMultiGet: {
-        std::vector<OwnedKey> keys;
-        for (std::uint64_t i = 0; i <= random.below(6); ++i) keys.push_back(draw_key(random));
-        co_return co_await index.multi_get(worker, std::move(keys));
-      }
+        done = co_await index.erase(worker, request.key);
+        break;
+      case Kind::kMultiGet:
+        done = co_await index.multi_get(worker, request.keys);
+        break;
       case Kind::kScan:
+        done = co_await index.scan(worker, universe_, request.key, request.limit);
         break;
     }
-    co_return co_await index.scan(worker, universe_, key, 1 + random.below(40));
+    span.end(done);
+    co_return done;
   }
 
   // ---- Faults
@@ -265,7 +359,11 @@ class Scenario {
   void at(Time when, std::function<void()> action) {
     simulation_->engine().at(simulation_->time() + when, std::move(action));
   }
-  void note_fault(Time lasts) { last_fault_ = std::max(last_fault_, simulation_->time() + lasts); }
+  // `settles`: after how long its effects are over.
+  void note_fault(Time settles, std::string_view what) {
+    last_fault_ = std::max(last_fault_, simulation_->time() + settles);
+    if (observer_ != nullptr) observer_->fault(simulation_->time(), what);
+  }
   Time some_time() { return random_.below(kFaultsWithin); }
   NodeId some_memory_node() { return static_cast<NodeId>(random_.below(plan_.memory_nodes)); }
   Node& some_node() { return nodes_[random_.below(nodes_.size())]; }
@@ -301,7 +399,8 @@ class Scenario {
     if (victim.held || inspecting_) return;
     victim.held = true;
     simulation_->hold(victim.client, std::nullopt, drop);
-    note_fault(3 * kLeaseTime);
+    note_fault(3 * kLeaseTime, fmt::format("compute node {} dies{}", victim.client,
+                                           drop ? ", its verbs half done" : ""));
     ++outcome_.coverage.kills;
     ++replacements_;
   }
@@ -311,21 +410,29 @@ class Scenario {
     if (node.held) return;
     const Time lasts = 1 + random_.below(random_.below(2) == 0 ? kLeaseTime / 4 : 4 * kLeaseTime);
     simulation_->hold(node.client, lasts);
-    note_fault(lasts + 3 * kLeaseTime);
+    note_fault(lasts + 3 * kLeaseTime, fmt::format("compute node {} stands still for {} us",
+                                                   node.client, lasts / kMicrosecond));
     ++outcome_.coverage.pauses;
   }
 
   void cut() {
     const Time lasts = 1 + random_.below(random_.below(4) == 0 ? 2 * kLeaseTime : kMillisecond);
-    simulation_->cut_link(some_node().client, some_memory_node(), lasts);
-    note_fault(lasts + 3 * kLeaseTime);
+    const ClientId client = some_node().client;
+    const NodeId memory_node = some_memory_node();
+    simulation_->cut_link(client, memory_node, lasts);
+    note_fault(lasts + 3 * kLeaseTime,
+               fmt::format("the link of compute node {} and memory node {} is cut for {} us",
+                           client, memory_node, lasts / kMicrosecond));
     ++outcome_.coverage.cuts;
   }
 
   void restart(bool lose) {
     const Time lasts = 1 + random_.below(2 * kMillisecond);
-    simulation_->stop_node(some_memory_node(), lasts, lose);
-    note_fault(lasts + 3 * kLeaseTime);
+    const NodeId node = some_memory_node();
+    simulation_->stop_node(node, lasts, lose);
+    note_fault(lasts + 3 * kLeaseTime,
+               fmt::format("memory node {} goes away for {} us{}", node, lasts / kMicrosecond,
+                           lose ? " and loses its memory" : ""));
     lost_memory_ |= lose;
     ++(lose ? outcome_.coverage.losses : outcome_.coverage.restarts);
   }
@@ -377,22 +484,37 @@ class Scenario {
                                     std::max(last_fault_, simulation_->time()) + 4 * kLeaseTime);
     for (const Node& node : nodes_) {
       if (node.index) outcome_.coverage.add_index_counts(node.index->stats().counts);
+      for (const Worker& worker : node.workers) {
+        outcome_.coverage.retries += worker.counters().retries;
+      }
     }
     inspecting_ = true;
     Node* const inspector = lost_memory_ ? survivor() : add_node();
     if (inspector == nullptr) return;
     RecordedIndex& view = views_.emplace_back(*inspector->index, recorder_);
-    for (const OwnedKey& key : universe_) (void)view.get(key);
+    const Request scan{.kind = Kind::kScan, .key = universe_.front(), .limit = plan_.keys + 1};
+    for (const OwnedKey& key : universe_) look(*inspector, view, {.kind = Kind::kGet, .key = key});
     // One by one, each leaf is written: whatever was left half done there is found.
-    for (const OwnedKey& key : universe_) (void)view.put(key, new_value());
-    (void)view.scan(universe_, universe_.front(), universe_.size() + 1);
     for (const OwnedKey& key : universe_) {
-      if (random_.below(2) == 0) (void)view.erase(key);
+      look(*inspector, view, {.kind = Kind::kPut, .key = key, .value = new_value()});
     }
-    (void)view.scan(universe_, universe_.front(), universe_.size() + 1);
+    look(*inspector, view, scan);
+    for (const OwnedKey& key : universe_) {
+      if (random_.below(2) == 0) look(*inspector, view, {.kind = Kind::kErase, .key = key});
+    }
+    look(*inspector, view, scan);
     if (!lost_memory_) check_structure(*inspector);
     check_history();
     if (!plan_.faults.breaks()) check_leaks(*inspector);
+  }
+
+  // By a plain call.
+  void look(const Node& inspector, RecordedIndex& view, const Request& request) {
+    Span span(observer_, *simulation_, inspector.client, view, request);
+    if (request.kind == Kind::kGet) span.end(view.get(request.key));
+    if (request.kind == Kind::kPut) span.end(view.put(request.key, request.value));
+    if (request.kind == Kind::kErase) span.end(view.erase(request.key));
+    if (request.kind == Kind::kScan) span.end(view.scan(universe_, request.key, request.limit));
   }
 
   Node* survivor() {
@@ -412,7 +534,9 @@ class Scenario {
     const KeyedHistory history = recorder_.history();
     outcome_.history = history.operations();
     const Verdict verdict = history.check();
-    if (!verdict.linearizable()) problem(verdict.explanation);
+    if (verdict.linearizable()) return;
+    problem(verdict.explanation);
+    outcome_.suspect.emplace(verdict.key, history.of_key(verdict.key));
   }
 
   void check_leaks(Node& inspector) {
@@ -442,16 +566,11 @@ class Scenario {
     outcome_.time = simulation_->time();
     outcome_.coverage.runs = 1;
     outcome_.coverage.fabric = simulation_->coverage();
-    for (Node& node : nodes_) {
-      for (const Worker& worker : node.workers) {
-        outcome_.coverage.retries += worker.counters().retries;
-      }
-    }
     std::string all =
         fmt::format("{} {} {} ", outcome_.time, outcome_.history, outcome_.coverage.fabric.verbs);
     const KeyedHistory history = recorder_.history();
     for (const OwnedKey& key : universe_) {
-      for (const Operation& operation : history.of_key(order_bytes(key))) {
+      for (const Operation& operation : history.of_key(order_bytes(key)).operations) {
         all += to_string(operation);
       }
     }
@@ -472,7 +591,7 @@ class Scenario {
 
   const CheckPlan& plan_;
   Random random_;
-  fabric::sim::TraceSink* trace_ = nullptr;
+  CheckObserver* const observer_;
   CheckOutcome outcome_;
   HistoryRecorder recorder_;
   std::unique_ptr<Simulation> simulation_;
@@ -514,8 +633,8 @@ void CheckCoverage::add_index_counts(
   }
 }
 
-CheckOutcome run_check(const CheckPlan& plan, fabric::sim::TraceSink* trace) {
-  return Scenario(plan, trace).run();
+CheckOutcome run_check(const CheckPlan& plan, CheckObserver* observer) {
+  return Scenario(plan, observer).run();
 }
 
 }  // namespace pando::lab::check

@@ -15,10 +15,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "fabric/sim/simulation.h"
+#include "lab/check/linearizability.h"
+#include "lab/check/observer.h"
 #include "lab/check/plan.h"
 #include <pando/stats.h>
 
@@ -46,11 +50,16 @@ struct CheckOutcome {
   std::uint64_t digest = 0;    // of everything that was answered
   fabric::sim::Time time = 0;  // simulated
   std::size_t history = 0;     // operations in the history
+  // The first key whose history is not linearizable (or too hard to tell), and its history.
+  std::optional<std::pair<std::string, KeyHistory>> suspect;
 
   bool failed() const { return !problems.empty(); }
 };
 
-// `trace`, where given, is told of every verb.
-CheckOutcome run_check(const CheckPlan& plan, fabric::sim::TraceSink* trace = nullptr);
+// Many threads may run checks at once, each its own.
+CheckOutcome run_check(const CheckPlan& plan, CheckObserver* observer = nullptr);
+
+// For those who run many, so that they can be tested with runs that fail.
+using RunCheck = std::function<CheckOutcome(const CheckPlan&)>;
 
 }  // namespace pando::lab::check
