@@ -52,7 +52,7 @@ Task<Status> ComputeNode::close(Session& session) {
   for (std::size_t round = 0; round < kCloseRounds && allocator_.waiting() > 0; ++round) {
     const std::uint64_t before = epochs_.current();
     if (Status done = co_await upkeep(session); !done) co_return done;
-    if (epochs_.current() == before) co_await session.worker().sleep_for(kHurriedBeat);
+    if (epochs_.current() == before) co_await session.worker().sleep_for(hurried_beat());
   }
   limbo_.collect();
   Operation op(session);
@@ -107,10 +107,10 @@ Task<void> ComputeNode::housekeeping(Session& session) {
     if (epochs_.current() >= membership_.wanted() || !done) {
       co_await wakeup_.wait(worker);
     } else if (epochs_.current() == before) {
-      co_await worker.sleep_for(kHurriedBeat);  // peers have yet to announce
+      co_await worker.sleep_for(hurried_beat());  // peers have yet to announce
     }
   }
-  while (!ticker.done()) co_await worker.sleep_for(kHurriedBeat);
+  while (!ticker.done()) co_await worker.sleep_for(hurried_beat());
 }
 
 Task<void> ComputeNode::tick(task::Worker& worker) {

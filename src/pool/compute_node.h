@@ -82,6 +82,9 @@ class ComputeNode {
   task::Duration beat() const {
     return std::min<task::Duration>(kBeat, task::Duration(options_.lease) / 8);
   }
+  task::Duration hurried_beat() const {
+    return std::min<task::Duration>(kHurriedBeat, task::Duration(options_.lease) / 32);
+  }
   void note(const Status& done, task::TimePoint now);
 
   std::unique_ptr<fabric::Fabric> fabric_;

@@ -208,12 +208,19 @@ class Adversary final : public Network, private EventHandler {
     Verb& verb = (*flight.batch)[step.verb];
     execute(cluster_.nodes[verb.target.node()], verb, step.begin, step.end);
     verb.outcome = Outcome::kIndeterminate;  // until the client has heard of it
-    ClientState& client = *flight.client;
-    ++client.steps;
-    if (client.at_step && client.steps >= client.at_step->first) {
-      const auto action = std::exchange(client.at_step, std::nullopt)->second;
-      action();
-    }
+    if (!flight.client->triggers.empty()) pull_triggers(*flight.client, verb);
+  }
+
+  static void pull_triggers(ClientState& client, const Verb& verb) {
+    const bool structural = verb.kind == VerbKind::kWrite && verb.length > kLineBytes;
+    std::vector<std::function<void()>> due;
+    std::erase_if(client.triggers, [&](Trigger& trigger) {
+      if (trigger.structural && !structural) return false;
+      if (trigger.steps_left-- > 1) return false;
+      due.push_back(std::move(trigger.action));
+      return true;
+    });
+    for (const auto& action : due) action();
   }
 
   void complete(Flight& flight) {

@@ -73,6 +73,13 @@ struct Flight {
   Flight* next = nullptr;
 };
 
+// What happens when a client has come so far: see Simulation::after_steps.
+struct Trigger {
+  std::uint64_t steps_left = 0;
+  bool structural = false;
+  std::function<void()> action;
+};
+
 struct ClientState {
   ClientId id = 0;
   bool present = true;
@@ -84,8 +91,7 @@ struct ClientState {
   std::vector<std::uint32_t> incarnations;  // of the memory nodes, when it attached
   std::vector<Time> cut_until;              // its links
   Flight* flights = nullptr;
-  std::uint64_t steps = 0;
-  std::optional<std::pair<std::uint64_t, std::function<void()>>> at_step;
+  std::vector<Trigger> triggers;
 };
 
 // How verbs travel.

@@ -178,9 +178,9 @@ void Simulation::release(ClientId id) {
   for (const auto seat : client.seats) cluster_->engine.release(seat);
 }
 
-void Simulation::after_steps(ClientId id, std::uint64_t steps, std::function<void()> action) {
-  ClientState& client = *cluster_->find(id);
-  client.at_step.emplace(client.steps + steps, std::move(action));
+void Simulation::after_steps(ClientId id, std::uint64_t steps, bool structural,
+                             std::function<void()> action) {
+  cluster_->find(id)->triggers.push_back({steps, structural, std::move(action)});
 }
 
 void Simulation::cut_link(ClientId id, NodeId node, Time for_time) {

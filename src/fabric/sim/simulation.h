@@ -107,8 +107,10 @@ class Simulation {
   void hold(ClientId client, std::optional<Time> time, bool drop = false);
   // For taking things down in order: a held client goes on, fenced.
   void release(ClientId client);
-  // Calls `action` when `steps` more steps (lines, atomics) of the client have been executed.
-  void after_steps(ClientId client, std::uint64_t steps, std::function<void()> action);
+  // Calls `action` when `steps` more steps (lines, atomics) of the client have been executed; with
+  // `structural`, only steps of WRITEs of several lines count: new nodes, splits, merges.
+  void after_steps(ClientId client, std::uint64_t steps, bool structural,
+                   std::function<void()> action);
   // No verb gets through, and the outcome of those under way is unknown.
   void cut_link(ClientId client, NodeId node, Time time);
   void stop_node(NodeId node, Time time, bool lose_memory);

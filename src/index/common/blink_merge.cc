@@ -112,7 +112,7 @@ Task<Status> BLink<K>::merge_children(Operation& op, NodeRef parent_ref, InnerNo
   }
   if (absorb) {
     // Should we die after the commit, whoever takes the right node over must know that it has none.
-    right.set_flag(kLeaving, true);
+    if (!mutated(Mutant::kNoLeaving)) right.set_flag(kLeaving, true);
     right.bump_entry_version(0);  // tells this departure from an earlier one
     fabric::Batch leave(op.cost());
     write_header(leave, right_ref, right);
@@ -120,7 +120,7 @@ Task<Status> BLink<K>::merge_children(Operation& op, NodeRef parent_ref, InnerNo
 
     const std::uint32_t version = left.version() + 1;
     for (std::size_t i = 0; i < left.lines(); ++i) left.set_node_version(i, version);
-    left.set_floor(version);
+    if (!mutated(Mutant::kNoFloor)) left.set_floor(version);
     left.set_flag(kAbsorbing, true);
     if (right.has(kHasHigh)) {
       left.set_high(right.high());
@@ -289,7 +289,7 @@ Task<Status> BLink<K>::unlink(Operation& op, const NodeRef& parent, std::uint8_t
 template <class K>
 Task<Status> BLink<K>::repair(Operation& op, NodeRef ref, Node<K> node) {
   counts_.repairs.fetch_add(1, std::memory_order_relaxed);
-  if (node.has(kDead)) co_return Status{};
+  if (node.has(kDead) || mutated(Mutant::kNoRepair)) co_return Status{};
   std::uint32_t version = node.version();
   for (std::size_t i = 0; i < node.lines(); ++i) version = std::max(version, node.node_version(i));
   ++version;

@@ -38,12 +38,15 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/mutants.h"
 #include "fabric/verbs.h"
 #include "index/common/keys.h"
 #include "pool/block.h"
 
 namespace pando::index {
 
+using base::Mutant;
+using base::mutated;
 using fabric::Address;
 using fabric::kLineBytes;
 
@@ -199,7 +202,7 @@ class Node {
   // Whether a READ of the node through `ref` may be believed.
   Verdict judge(std::uint32_t index, std::uint8_t at_level, const NodeRef& ref) const {
     if (index_id() != index || level() != at_level ||
-        (birth() & NodeRef::kBirthMask) != ref.birth) {
+        ((birth() & NodeRef::kBirthMask) != ref.birth && !mutated(Mutant::kNoBirthCheck))) {
       return Verdict::kStale;
     }
     if (has(kDead)) return Verdict::kDead;
@@ -216,6 +219,8 @@ class Node {
   bool versions_agree() const {
     const std::uint32_t least = floor();
     const std::uint32_t most = version();
+    if (mutated(Mutant::kNoVersionCheck)) return true;
+    if (mutated(Mutant::kBookendVersions)) return most == node_version(lines_ - 1);
     bool agree = true;
     for (std::size_t i = 0; i < lines_; ++i) {
       const std::uint32_t version = node_version(i);

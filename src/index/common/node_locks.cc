@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/mutants.h"
 #include "task/worker.h"
 
 namespace pando::index {
 
 using namespace std::chrono_literals;
+using base::Mutant;
+using base::mutated;
 
 namespace {
 
@@ -82,8 +85,10 @@ Task<Result<bool>> NodeLocks::attempt(Operation& op, NodeLock& lock, fabric::Add
   if (status) lock.carried_bytes_ = 0;
   const fabric::Verb& swap = batch[cas];
   seen = swap.previous;
-  const bool swapped = swap.outcome == fabric::Outcome::kExecuted && swap.succeeded();
-  lock.held_ = swapped || swap.outcome == fabric::Outcome::kIndeterminate;
+  const bool swapped =
+      swap.outcome == fabric::Outcome::kExecuted && (swap.succeeded() || mutated(Mutant::kNoLock));
+  lock.held_ = swapped || (swap.outcome == fabric::Outcome::kIndeterminate &&
+                           !mutated(Mutant::kForgottenLock));
   if (status && swapped && !options_.lock_with_read) {
     status = co_await read(op, lock, address, into, bytes);
   }
@@ -150,7 +155,7 @@ Task<Status> NodeLocks::lock(Operation& op, NodeLock& lock, fabric::Address addr
         let_go(lock);
         co_return fail(gone.error());
       }
-      if (*gone) expected = seen;
+      if (*gone && !mutated(Mutant::kNoTakeover)) expected = seen;
       since = op.worker().now();
     }
     if (expected == 0) co_await pause(op, tries);
@@ -200,6 +205,11 @@ Task<Status> NodeLocks::write_and_unlock(Operation& op, fabric::Batch& batch, No
 }
 
 Task<Status> NodeLocks::submit_with_unlock(Operation& op, fabric::Batch& batch, NodeLock& lock) {
+  if (mutated(Mutant::kUnlockFirst)) {
+    fabric::Batch early(op.cost());
+    early.write_word(lock.word_at_, &lock.zero_);
+    (void)co_await op.submit(early);
+  }
   add_unlock(batch, lock);
   Status status = co_await op.submit(batch);
   if (status) {

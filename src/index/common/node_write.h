@@ -30,6 +30,12 @@ void write_new(fabric::Batch& batch, const NodeRef& ref, Node<K> node) {
 template <class K>
 void write_line(fabric::Batch& batch, const NodeRef& ref, Node<K> node, std::size_t line) {
   node.bump_entry_version(line);
+  if (mutated(Mutant::kKeyBeforeValue)) {
+    constexpr std::size_t kHalf = kLineBytes / 2;
+    batch.write(ref.address + line * kLineBytes, node.line(line), kHalf);
+    batch.write(ref.address + line * kLineBytes + kHalf, node.line(line) + kHalf, kHalf);
+    return;
+  }
   batch.write(ref.address + line * kLineBytes, node.line(line), kLineBytes);
 }
 
@@ -39,8 +45,9 @@ template <class K>
 void write_split(fabric::Batch& batch, const NodeRef& ref, Node<K> node) {
   const std::uint32_t version = node.version() + 1;
   for (std::size_t i = 0; i < node.lines(); ++i) node.set_node_version(i, version);
+  if (mutated(Mutant::kLinesBeforeHeader)) write_lines(batch, ref, node);
   write_header(batch, ref, node);
-  write_lines(batch, ref, node);
+  if (!mutated(Mutant::kLinesBeforeHeader)) write_lines(batch, ref, node);
 }
 
 }  // namespace pando::index

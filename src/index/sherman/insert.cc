@@ -90,6 +90,7 @@ Task<Status> Sherman<K>::overwrite(Operation& op, const NodeRef& ref, Leaf<K> le
   if (header) {
     incarnation = reinterpret_cast<const pool::ItemHeader*>(header.data())->incarnation;
   }
+  if (mutated(Mutant::kUpdateKeepsOld)) co_return status;
   tree_.node().allocator().retire(pool::item_block(old, incarnation));
   co_return status;
 }

@@ -67,6 +67,7 @@ Task<Status> Sherman<K>::collect(Operation& op, Leaf<K> leaf, View from,
   }
   std::sort(out.begin() + first, out.end(),
             [](const ScanItem& a, const ScanItem& b) { return a.key < b.key; });
+  if (mutated(Mutant::kScanTwice)) co_return Status{};
   // A key that was erased and put again while the leaf was read may stand in two of its lines.
   out.erase(std::unique(out.begin() + first, out.end(),
                         [](const ScanItem& a, const ScanItem& b) { return a.key == b.key; }),
@@ -143,7 +144,7 @@ Task<Status> Sherman<K>::scan(Operation& op, Key from, std::size_t limit, std::v
         const Leaf<K> before = leaf_at(buffers[i - 1].data());
         const bool continues = leaf.judge(tree_.index_id(), 0, refs[i]) == Verdict::kGood &&
                                before.has(kHasHigh) && leaf.low() == before.high();
-        if (!continues) break;
+        if (!continues && !mutated(Mutant::kScanWithGaps)) break;
       }
       if (Status done = co_await collect(op, leaf, cursor, items); !done) co_return done;
       last = !leaf.has(kHasHigh);

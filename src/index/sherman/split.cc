@@ -68,7 +68,7 @@ Task<Status> Sherman<K>::split(Operation& op, const NodeRef& ref, Leaf<K> leaf, 
   const fabric::Buffer buffer = op.buffer(options_.leaf.bytes);
   Leaf<K> right = leaf_at(buffer.data());
   right.initialize(tree_.index_id(), 0, block->incarnation, *cell);
-  right.set_sibling(leaf.sibling());
+  if (!mutated(Mutant::kLostSibling)) right.set_sibling(leaf.sibling());
   if (leaf.has(kHasHigh)) right.set_high(leaf.high());
   for (std::size_t i = middle; i < all.size(); ++i) {
     if (all[i].slot == kNew) {

@@ -575,14 +575,16 @@ const KeyHistory& KeyedHistory::of_key(std::string_view key) const {
 }
 
 Verdict KeyedHistory::check(const LinearizabilityLimits& limits) const {
+  Verdict undecided;
   for (const auto& [key, history] : keys_) {
     Verdict verdict = check_register(history.operations, history.initial, limits);
     if (verdict.linearizable()) continue;
-    verdict.explanation = "key '" + printable(key) + "': " + verdict.explanation;
     verdict.key = key;
-    return verdict;
+    verdict.explanation = "key '" + printable(key) + "': " + verdict.explanation;
+    if (verdict.kind == Verdict::Kind::kNotLinearizable) return verdict;
+    if (undecided.linearizable()) undecided = std::move(verdict);
   }
-  return {};
+  return undecided;
 }
 
 }  // namespace pando::lab::check

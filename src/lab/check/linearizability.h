@@ -98,7 +98,8 @@ class KeyedHistory {
   std::size_t operations() const { return operations_; }
   const KeyHistory& of_key(std::string_view key) const;
 
-  // The first key in key order that is not linearizable (or not decided) gives the verdict.
+  // The first key in key order that is not linearizable gives the verdict, or else the first that
+  // could not be decided.
   Verdict check(const LinearizabilityLimits& limits = {}) const;
 
  private:

@@ -47,7 +47,7 @@ void draw_sizes(CheckPlan& plan, const CheckSizes& given) {
   const auto compute_nodes = pick(random, std::array{1u, 2u, 2u, 3u, 4u});
   const auto clients = pick(random, std::array{1u, 1u, 2u, 3u});
   const auto tasks = pick(random, std::array{1u, 1u, 2u, 3u});
-  const auto operations = pick(random, std::array{10u, 30u, 60u, 100u, 150u});
+  const auto operations = pick(random, std::array{10u, 30u, 60u, 120u, 300u});
   const auto keys = pick(random, std::array{1u, 2u, 4u, 8u, 16u, 32u, 64u, 64u, 128u, 250u});
   plan.memory_nodes = given.memory_nodes.value_or(memory_nodes);
   plan.compute_nodes = given.compute_nodes.value_or(compute_nodes);
@@ -89,13 +89,15 @@ void draw_data(CheckPlan& plan) {
   plan.value_sizes.assign(sizes.begin(), sizes.end());
   plan.compute_budget = pick(random, std::array<std::uint64_t, 4>{0, 80 << 10, 256 << 10, 8 << 20});
   plan.native_masked_cas = random.below(4) != 0;
-  static constexpr std::array<std::array<unsigned, 7>, 5> kMixes = {{{30, 20, 10, 10, 15, 5, 10},
+  static constexpr std::array<std::array<unsigned, 7>, 6> kMixes = {{{30, 20, 10, 10, 15, 5, 10},
+                                                                     {0, 30, 0, 0, 30, 0, 40},
                                                                      {10, 45, 0, 0, 40, 0, 5},
                                                                      {50, 0, 0, 40, 5, 5, 0},
                                                                      {15, 5, 35, 5, 35, 0, 5},
                                                                      {5, 25, 5, 5, 20, 10, 30}}};
   const auto& mix = pick(random, kMixes);
   plan.weights.assign(mix.begin(), mix.end());
+  plan.waves = random.below(3) == 0;
 }
 
 void draw_roughness(CheckPlan& plan) {
@@ -103,8 +105,8 @@ void draw_roughness(CheckPlan& plan) {
   Random random = stream(plan.seed, Stream::kRoughness);
   plan.adversary.seed = base::mix64(plan.seed, 1);
   const unsigned tear = pick(random, std::array{20u, 60u, 100u});
-  const auto spread =
-      pick(random, std::array{1 * kMicrosecond, 4 * kMicrosecond, 20 * kMicrosecond});
+  const auto spread = pick(
+      random, std::array{1 * kMicrosecond, 60 * kMicrosecond, 4 * kMicrosecond, 20 * kMicrosecond});
   const unsigned delay = pick(random, std::array{2u, 10u, 30u});
   const auto longest = pick(random, std::array{10 * kMicrosecond, 100 * kMicrosecond});
   plan.adversary.tear = plan.faults.has(Fault::kTear) ? tear : 0;

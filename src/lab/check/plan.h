@@ -76,6 +76,8 @@ struct CheckPlan {
   std::vector<std::size_t> value_sizes;
   std::uint64_t compute_budget = 0;
   bool native_masked_cas = true;
+  // All clients together fill the index and empty it again, in order, so that it grows and shrinks.
+  bool waves = false;
   // Weights of get, put, insert, update, erase, multi_get, scan.
   std::vector<unsigned> weights;
 

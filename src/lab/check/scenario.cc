@@ -34,6 +34,8 @@ constexpr Time kLeaseTime = 4 * kMillisecond;
 // From the last fault to the end of the last operation, at most.
 constexpr Time kPatience = 400 * kMillisecond;
 constexpr Time kFaultsWithin = 6 * kMillisecond;
+// Of a history, before it is given up as too hard: a second or so.
+constexpr std::size_t kConfigurations = 300'000;
 
 enum class Kind : std::uint8_t { kGet, kPut, kInsert, kUpdate, kErase, kMultiGet, kScan };
 constexpr std::array<std::string_view, 7> kKindNames = {"get",   "put",       "insert", "update",
@@ -256,11 +258,20 @@ class Scenario {
     for (unsigned i = 0; i < plan_.operations; ++i) {
       ++outcome_.coverage.operations;
       const Status done = co_await operate(node, worker, index, draw_request(random));
-      const bool shut_out = !done && (done.error().code() == ErrorCode::kFenced);
-      if (shut_out) break;
+      if (done || is_answer(done.error().code())) continue;
+      const bool for_good = done.error().code() == ErrorCode::kFenced ||
+                            (done.error().code() == ErrorCode::kDataLost && random.below(4) == 0);
+      if (for_good) break;
+      // As anybody would; and many writes of unknown outcome make a history hard to judge.
+      task::Worker& own = worker.state().lane->worker;
+      co_await own.sleep_for(std::chrono::microseconds(1 + random.below(1000)));
     }
     --node.running;
     if (node.running == 0 && simulation_->is_fenced(node.client)) ++replacements_;
+  }
+
+  static bool is_answer(ErrorCode code) {
+    return code == ErrorCode::kNotFound || code == ErrorCode::kExists;
   }
 
   // Hot keys, so that clients meet.
@@ -288,10 +299,20 @@ class Scenario {
     return static_cast<Kind>(kind);
   }
 
+  // The waves' part in what is done next.
+  std::pair<OwnedKey, Kind> draw(Random& random) {
+    if (!plan_.waves || random.below(4) == 0) return {draw_key(random), draw_kind(random)};
+    const std::uint64_t number = wave_++;
+    const bool fills = number / universe_.size() % 2 == 0;
+    const std::size_t place = number % universe_.size();
+    const bool descends = plan_.seed % 2 == 0;
+    return {universe_[descends ? universe_.size() - 1 - place : place],
+            fills ? Kind::kPut : Kind::kErase};
+  }
+
   Request draw_request(Random& random) {
-    const OwnedKey& key = draw_key(random);
-    const Kind kind = draw_kind(random);
-    Request request{.kind = kind, .key = key};
+    auto [key, kind] = draw(random);
+    Request request{.kind = kind, .key = std::move(key)};
     if (request.writes_value()) request.value = new_value();
     if (kind == Kind::kMultiGet) {
       for (std::uint64_t i = 0; i <= random.below(6); ++i) request.keys.push_back(draw_key(random));
@@ -370,7 +391,7 @@ class Scenario {
 
   void schedule_faults() {
     if (plan_.faults.has(Fault::kKill)) {
-      for (std::uint64_t i = 0; i <= random_.below(2); ++i) schedule_kill();
+      for (std::uint64_t i = 0; i <= random_.below(3); ++i) schedule_kill();
     }
     if (plan_.faults.has(Fault::kPause)) {
       for (std::uint64_t i = 0; i <= random_.below(3); ++i) at(some_time(), [this] { pause(); });
@@ -392,7 +413,16 @@ class Scenario {
     const ClientId client = victim.client;
     const bool drop = random_.below(2) == 0;
     const std::uint64_t steps = 1 + random_.below(1 + random_.below(4000));
-    simulation_->after_steps(client, steps, [this, &victim, drop] { kill(victim, drop); });
+    const auto strike = [this, &victim, drop] { kill(victim, drop); };
+    if (random_.below(3) == 0) {
+      simulation_->after_steps(client, steps, false, strike);
+      return;
+    }
+    // In the middle of a change of structure, or shortly after it.
+    const std::uint64_t later = 1 + random_.below(6);
+    simulation_->after_steps(client, 1 + random_.below(30), true, [this, client, later, strike] {
+      simulation_->after_steps(client, later, false, strike);
+    });
   }
 
   void kill(Node& victim, bool drop) {
@@ -494,8 +524,10 @@ class Scenario {
     RecordedIndex& view = views_.emplace_back(*inspector->index, recorder_);
     const Request scan{.kind = Kind::kScan, .key = universe_.front(), .limit = plan_.keys + 1};
     for (const OwnedKey& key : universe_) look(*inspector, view, {.kind = Kind::kGet, .key = key});
-    // One by one, each leaf is written: whatever was left half done there is found.
-    for (const OwnedKey& key : universe_) {
+    // Each leaf is written, in any order: whatever was left half done there is found.
+    const base::Permutation order(universe_.size(), random_.next());
+    for (std::size_t i = 0; i < universe_.size(); ++i) {
+      const OwnedKey& key = universe_[order(i)];
       look(*inspector, view, {.kind = Kind::kPut, .key = key, .value = new_value()});
     }
     look(*inspector, view, scan);
@@ -533,8 +565,12 @@ class Scenario {
   void check_history() {
     const KeyedHistory history = recorder_.history();
     outcome_.history = history.operations();
-    const Verdict verdict = history.check();
+    const Verdict verdict = history.check({.configurations = kConfigurations});
     if (verdict.linearizable()) return;
+    if (verdict.kind == Verdict::Kind::kUndecided) {
+      ++outcome_.coverage.undecided;
+      return;
+    }
     problem(verdict.explanation);
     outcome_.suspect.emplace(verdict.key, history.of_key(verdict.key));
   }
@@ -597,6 +633,7 @@ class Scenario {
   std::unique_ptr<Simulation> simulation_;
   std::vector<OwnedKey> universe_;
   std::uint64_t values_ = 0;
+  std::uint64_t wave_ = 0;
   std::deque<RecordedIndex> views_;
   std::deque<Node> nodes_;
   unsigned replacements_ = 0;
@@ -617,6 +654,7 @@ CheckCoverage& CheckCoverage::operator+=(const CheckCoverage& other) {
   restarts += other.restarts;
   losses += other.losses;
   retries += other.retries;
+  undecided += other.undecided;
   add_index_counts(other.index);
   return *this;
 }

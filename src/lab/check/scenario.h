@@ -38,6 +38,7 @@ struct CheckCoverage {
   std::uint64_t restarts = 0;
   std::uint64_t losses = 0;
   std::uint64_t retries = 0;
+  std::uint64_t undecided = 0;  // runs with a history that was too hard to judge
   std::vector<std::pair<std::string, std::uint64_t>> index;  // splits, merges, take-overs …
 
   CheckCoverage& operator+=(const CheckCoverage& other);

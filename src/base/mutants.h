@@ -1,0 +1,47 @@
+// Mutants: deliberate faults in protocols, to prove that the checks find such faults.
+//
+// Each is one line at the place that it breaks: `if (mutated(Mutant::kNoFence)) …`. In the library
+// mutated() is constant and false, and the line is gone. The tests compile a copy of their own with
+// PANDO_MUTANTS, where one mutant at a time can be switched on: tests/mutants.
+#pragma once
+
+#include <cstdint>
+
+namespace pando::base {
+
+enum class Mutant : std::uint8_t {
+  kNone,
+  // Reading
+  kNoVersionCheck,   // a torn node is believed
+  kBookendVersions,  // only the first and last line's versions are compared
+  kNoBirthCheck,     // a reference to a former life of a block is believed
+  kNoFenceCheck,     // a cached route is believed whatever the node's high fence says
+  kScanWithGaps,     // a scan does not see that a leaf does not continue the one before
+  kScanTwice,        // a key that stands in two lines of one READ is returned twice
+  // Writing
+  kUnlockFirst,        // the lock is freed before what it guards is written
+  kKeyBeforeValue,     // an entry's line is written in two halves
+  kLinesBeforeHeader,  // a split clears entries before readers are sent to the right
+  kLostSibling,        // a split forgets the node's right neighbour
+  kNoFloor,            // an absorbing node's lines may be mixed with older ones
+  kNoLock,             // a lock that someone else holds is taken for one's own
+  // Freeing
+  kNoEpochs,        // retired blocks are reused at once
+  kUpdateKeepsOld,  // an update does not free what it replaces
+  // Faults
+  kNoTakeover,     // a dead owner's lock is never taken
+  kNoFence,        // a silent client is buried without being shut out
+  kNoRepair,       // what the dead left half done is taken for whole
+  kNoLeaving,      // a merger does not say whom it is about to absorb
+  kForgottenLock,  // a lock whose CAS had an unknown outcome is not given back
+};
+
+#if defined(PANDO_MUTANTS)
+// Which one is on: one process, one thread.
+inline Mutant active_mutant = Mutant::kNone;
+inline bool mutated(Mutant mutant) { return mutant == active_mutant; }
+#else
+constexpr bool mutated(Mutant) { return false; }
+#endif
+
+}  // namespace pando::base

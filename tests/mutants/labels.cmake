@@ -1,0 +1,13 @@
+# The pool and the indexes once more, with their deliberate faults compiled in (base/mutants.h).
+# They stand before the library when the program is linked, so nothing of theirs is taken from it.
+file(GLOB_RECURSE mutated CONFIGURE_DEPENDS
+  "${PROJECT_SOURCE_DIR}/src/pool/*.cc" "${PROJECT_SOURCE_DIR}/src/index/*.cc")
+list(APPEND sources ${mutated})
+if(NOT TARGET mutants_on)
+  add_library(mutants_on INTERFACE)
+  target_compile_definitions(mutants_on INTERFACE PANDO_MUTANTS)
+endif()
+set(LIBRARIES mutants_on)
+
+# It tests the checker: once, in the plain builds, is enough.
+set(SANITIZERS "")
