@@ -59,30 +59,29 @@ TEST_F(Mutants, NoneIsFoundWithoutOne) {
   }
 }
 
-constexpr std::uint64_t kSeeds = 2000;
+// Most need a handful; those that need a death or a READ at a certain moment, hundreds.
+constexpr std::uint64_t kFew = 200;
+constexpr std::uint64_t kMany = 3000;
 
-INSTANTIATE_TEST_SUITE_P(All, Mutants,
-                         testing::Values(Case{"no_version_check", Mutant::kNoVersionCheck, kSeeds},
-                                         Case{"bookend_versions", Mutant::kBookendVersions, kSeeds},
-                                         Case{"no_birth_check", Mutant::kNoBirthCheck, kSeeds},
-                                         Case{"no_fence_check", Mutant::kNoFenceCheck, kSeeds},
-                                         Case{"scan_with_gaps", Mutant::kScanWithGaps, kSeeds},
-                                         Case{"scan_twice", Mutant::kScanTwice, kSeeds},
-                                         Case{"unlock_first", Mutant::kUnlockFirst, kSeeds},
-                                         Case{"key_before_value", Mutant::kKeyBeforeValue, kSeeds},
-                                         Case{"lines_before_header", Mutant::kLinesBeforeHeader,
-                                              kSeeds},
-                                         Case{"lost_sibling", Mutant::kLostSibling, kSeeds},
-                                         Case{"no_floor", Mutant::kNoFloor, kSeeds},
-                                         Case{"no_lock", Mutant::kNoLock, kSeeds},
-                                         Case{"no_epochs", Mutant::kNoEpochs, kSeeds},
-                                         Case{"update_keeps_old", Mutant::kUpdateKeepsOld, kSeeds},
-                                         Case{"no_takeover", Mutant::kNoTakeover, kSeeds},
-                                         Case{"no_fence", Mutant::kNoFence, kSeeds},
-                                         Case{"no_repair", Mutant::kNoRepair, kSeeds},
-                                         Case{"no_leaving", Mutant::kNoLeaving, kSeeds},
-                                         Case{"forgotten_lock", Mutant::kForgottenLock, kSeeds}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    All, Mutants,
+    testing::Values(
+        Case{"no_version_check", Mutant::kNoVersionCheck, kMany},
+        Case{"bookend_versions", Mutant::kBookendVersions, kMany},
+        Case{"no_birth_check", Mutant::kNoBirthCheck, kMany},
+        Case{"no_fence_check", Mutant::kNoFenceCheck, kFew},
+        Case{"scan_with_gaps", Mutant::kScanWithGaps, kFew},
+        Case{"scan_twice", Mutant::kScanTwice, kMany, "tear"},
+        Case{"unlock_first", Mutant::kUnlockFirst, kFew},
+        Case{"key_before_value", Mutant::kKeyBeforeValue, kMany},
+        Case{"lines_before_header", Mutant::kLinesBeforeHeader, kMany},
+        Case{"lost_sibling", Mutant::kLostSibling, kFew}, Case{"no_floor", Mutant::kNoFloor, kMany},
+        Case{"no_lock", Mutant::kNoLock, kFew}, Case{"no_epochs", Mutant::kNoEpochs, kFew},
+        Case{"update_keeps_old", Mutant::kUpdateKeepsOld, kFew},
+        Case{"no_takeover", Mutant::kNoTakeover, kFew}, Case{"no_fence", Mutant::kNoFence, kMany},
+        Case{"no_repair", Mutant::kNoRepair, kMany}, Case{"no_leaving", Mutant::kNoLeaving, kMany},
+        Case{"forgotten_lock", Mutant::kForgottenLock, kFew}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace pando::lab::check

@@ -159,9 +159,11 @@ class Adversary final : public Network, private EventHandler {
       return at;
     }
     ++cluster_.coverage.torn;
+    // Some take many times longer than others, so that much happens meanwhile.
+    const Time spread = options_.spread >> random_.below(7);
     Time last = from;
     for (std::uint32_t begin = 0, end = first_line; begin < length;) {
-      const Time at = from + up_to(options_.spread);
+      const Time at = from + up_to(spread);
       flight.steps.push_back({at, number, begin, end});
       last = std::max(last, at);
       begin = end;
@@ -212,10 +214,13 @@ class Adversary final : public Network, private EventHandler {
   }
 
   static void pull_triggers(ClientState& client, const Verb& verb) {
-    const bool structural = verb.kind == VerbKind::kWrite && verb.length > kLineBytes;
+    Counted most = Counted::kAll;
+    if (verb.kind == VerbKind::kWrite) {
+      most = verb.length > kLineBytes ? Counted::kLongWrites : Counted::kWrites;
+    }
     std::vector<std::function<void()>> due;
     std::erase_if(client.triggers, [&](Trigger& trigger) {
-      if (trigger.structural && !structural) return false;
+      if (trigger.counted > most) return false;
       if (trigger.steps_left-- > 1) return false;
       due.push_back(std::move(trigger.action));
       return true;

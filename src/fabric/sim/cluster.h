@@ -76,7 +76,7 @@ struct Flight {
 // What happens when a client has come so far: see Simulation::after_steps.
 struct Trigger {
   std::uint64_t steps_left = 0;
-  bool structural = false;
+  Counted counted = Counted::kAll;
   std::function<void()> action;
 };
 

@@ -178,9 +178,9 @@ void Simulation::release(ClientId id) {
   for (const auto seat : client.seats) cluster_->engine.release(seat);
 }
 
-void Simulation::after_steps(ClientId id, std::uint64_t steps, bool structural,
+void Simulation::after_steps(ClientId id, std::uint64_t steps, Counted counted,
                              std::function<void()> action) {
-  cluster_->find(id)->triggers.push_back({steps, structural, std::move(action)});
+  cluster_->find(id)->triggers.push_back({steps, counted, std::move(action)});
 }
 
 void Simulation::cut_link(ClientId id, NodeId node, Time for_time) {

@@ -31,7 +31,7 @@ class Cluster;
 struct AdversaryOptions {
   std::uint64_t seed = 1;
   unsigned tear = 50;                      // a verb of several lines goes line by line
-  Time spread = 3 * kMicrosecond;          // within this time
+  Time spread = 3 * kMicrosecond;          // within up to this time
   Time latency = 1 * kMicrosecond;         // one way, at least; up to twice as much
   unsigned delay = 5;                      // a batch is held up on its way
   Time longest_delay = 50 * kMicrosecond;  // for up to this long
@@ -81,6 +81,9 @@ class TraceSink {
   virtual void verb(const TracedVerb& verb) = 0;
 };
 
+// Which steps count. WRITEs of several lines are new nodes, splits and merges.
+enum class Counted : std::uint8_t { kAll, kWrites, kLongWrites };
+
 class Simulation {
  public:
   // kInvalidArgument: an impossible cluster, an unknown preset.
@@ -107,9 +110,8 @@ class Simulation {
   void hold(ClientId client, std::optional<Time> time, bool drop = false);
   // For taking things down in order: a held client goes on, fenced.
   void release(ClientId client);
-  // Calls `action` when `steps` more steps (lines, atomics) of the client have been executed; with
-  // `structural`, only steps of WRITEs of several lines count: new nodes, splits, merges.
-  void after_steps(ClientId client, std::uint64_t steps, bool structural,
+  // Calls `action` when `steps` more steps of the client have been executed, of those that count.
+  void after_steps(ClientId client, std::uint64_t steps, Counted counted,
                    std::function<void()> action);
   // No verb gets through, and the outcome of those under way is unknown.
   void cut_link(ClientId client, NodeId node, Time time);

@@ -105,8 +105,8 @@ void draw_roughness(CheckPlan& plan) {
   Random random = stream(plan.seed, Stream::kRoughness);
   plan.adversary.seed = base::mix64(plan.seed, 1);
   const unsigned tear = pick(random, std::array{20u, 60u, 100u});
-  const auto spread = pick(
-      random, std::array{1 * kMicrosecond, 60 * kMicrosecond, 4 * kMicrosecond, 20 * kMicrosecond});
+  const auto spread = pick(random, std::array{2 * kMicrosecond, 100 * kMicrosecond,
+                                              4 * kMicrosecond, 20 * kMicrosecond});
   const unsigned delay = pick(random, std::array{2u, 10u, 30u});
   const auto longest = pick(random, std::array{10 * kMicrosecond, 100 * kMicrosecond});
   plan.adversary.tear = plan.faults.has(Fault::kTear) ? tear : 0;
