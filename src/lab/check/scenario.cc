@@ -33,8 +33,8 @@ constexpr std::chrono::milliseconds kLease{4};
 constexpr std::chrono::milliseconds kDeadline{500};
 constexpr Time kLeaseTime = 4 * kMillisecond;
 constexpr Time kDeadlineTime = 500 * kMillisecond;
-// From the last fault to the end of the last operation, at most.
-constexpr Time kPatience = 3000 * kMillisecond;
+// From the last fault, or from the last operation that began, to the next, at most.
+constexpr Time kPatience = 4 * kDeadlineTime;
 constexpr Time kFaultsWithin = 6 * kMillisecond;
 // Of a history, before it is given up as too hard: a second or so.
 constexpr std::size_t kConfigurations = 300'000;
@@ -482,12 +482,13 @@ class Scenario {
   void work() {
     while (!finished() || replacements_ > 0) {
       const Time limit = std::max(last_fault_, simulation_->time()) + kPatience;
+      const std::uint64_t begun = outcome_.coverage.operations;
       const bool something = simulation_->engine().run_until(
           [this] { return finished() || replacements_ > 0; }, limit);
       replace();
       if (something || last_fault_ + kPatience > limit) continue;
-      problem(fmt::format("still under way {} ms after the last fault:{}",
-                          (simulation_->time() - last_fault_) / kMillisecond, pending()));
+      if (outcome_.coverage.operations > begun) continue;
+      problem(fmt::format("nothing has ended for {} ms:{}", kPatience / kMillisecond, pending()));
       return;
     }
   }
