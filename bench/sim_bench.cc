@@ -94,8 +94,10 @@ Task<void> write_everywhere(Client& client) {
 void bench_reads() {
   auto simulation = Simulation::make({.bytes = kMemory}).value();
   std::vector<std::unique_ptr<fabric::Fabric>> fabrics;
+  fabrics.reserve(kComputeNodes);
   for (unsigned i = 0; i < kComputeNodes; ++i) fabrics.push_back(simulation->attach());
   std::vector<std::unique_ptr<Client>> clients;
+  clients.reserve(kClients);
   for (unsigned i = 0; i < kClients; ++i) {
     clients.push_back(std::make_unique<Client>(*fabrics[i % kComputeNodes]));
   }

@@ -1,6 +1,12 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
+#include <string_view>
+#include <vector>
 
 #include "cli/bench_options.h"
+#include "fabric/sim/simulation.h"
 
 namespace pando::cli {
 
@@ -13,14 +19,29 @@ read-modify-write (one operation; by kind, one search and one update). All run o
 the order given but LOAD first; by default those that insert come last. The loading is always done,
 and reported where LOAD is asked for. Every answer is checked: the first wrong one ends the run.
 
-Throughput is of this machine's clock and worth comparing only within one run; round trips, bytes
-and memory are exact and the same everywhere.
+Several numbers of clients are run one after the other, on one set of data; where LOAD is among the
+workloads, each on a set of its own, which it loads.
+
+On real fabrics throughput is of this machine's clock and worth comparing only within one run. With
+--fabric sim all times are those of a simulated cluster, the same on every machine: its network cards
+have rates, bandwidths and queues (--preset), and what compute nodes compute is free. Round trips,
+bytes and memory are exact everywhere. "bound by" names what no more clients can get past, such as a
+memory node's link out; below the table stands how busy the busiest cards were, and the ceiling.
+The loading is simulated only where LOAD is asked for. docs/simulation.md has the model.
 
 Examples:
   pando bench
   pando bench --workload C,A --keys 10M --peers lmdb,rocksdb
   pando bench --keys string --value-size 64 --clients 2 --coroutines 4 --json out.json
-  pando bench --index "sherman:leaf_bytes=2048" --compute-nodes 2 --budget 1MiB --workload C)";
+  pando bench --index "sherman:leaf_bytes=2048" --compute-nodes 2 --budget 1MiB --workload C
+  pando bench --fabric sim --workload C,A --compute-nodes 10 --clients 10,40,160,640
+  pando bench --fabric sim --preset cxl --memory-nodes 4 --keys 10M --workload LOAD --clients 64)";
+
+std::vector<std::string_view> preset_names() {
+  std::vector<std::string_view> names;
+  for (const fabric::sim::Preset& preset : fabric::sim::presets()) names.push_back(preset.name);
+  return names;
+}
 
 }  // namespace
 
@@ -36,10 +57,22 @@ void add_options(CLI::App& parser, BenchWords& words) {
       ->type_name("LIST")
       ->capture_default_str();
   parser
-      .add_option("--pool,--fabric", words.pool,
-                  "Memory nodes, e.g. embedded:4GiB?nodes=2; embedded alone gets a fitting size")
-      ->type_name("URL")
-      ->capture_default_str();
+      .add_option("--fabric", words.fabric,
+                  "embedded: memory nodes in this process; sim: a simulated cluster")
+      ->type_name("NAME")
+      ->default_str("embedded");
+  parser.add_option("--memory-nodes", words.memory_nodes, "Memory nodes of a fitting size in all")
+      ->type_name("N")
+      ->default_str("1");
+  parser
+      .add_option("--preset", words.preset,
+                  fmt::format("sim: what network it is: {}", fmt::join(preset_names(), ", ")))
+      ->type_name("NAME")
+      ->default_str(fabric::sim::SimOptions().preset);
+  parser
+      .add_option("--pool", words.pool,
+                  "Memory nodes by a URL instead, e.g. embedded:4GiB?nodes=2&masked_cas=emulated")
+      ->type_name("URL");
   parser
       .add_option("--keys", words.keys,
                   "How many, and of what type (integer, string): 10M, string or 10M,string")
@@ -72,14 +105,17 @@ void add_options(CLI::App& parser, BenchWords& words) {
                   "Compute nodes, each with its own budget and caches")
       ->type_name("N")
       ->capture_default_str();
-  parser.add_option("--clients", words.clients, "Client threads, dealt out over the compute nodes")
-      ->type_name("N")
+  parser
+      .add_option("--clients", words.clients,
+                  "Clients in all, dealt out over the compute nodes: threads, or simulated ones; "
+                  "several with commas")
+      ->type_name("N[,N...]")
       ->default_str("one a compute node");
   parser
       .add_option("--coroutines", words.coroutines,
                   "Operations that a client keeps in flight (peers: always 1)")
       ->type_name("N")
-      ->capture_default_str();
+      ->default_str("8; sim: 1");
   parser.add_option("--budget", words.budget, "Memory that a compute node may use")
       ->type_name("SIZE")
       ->capture_default_str();

@@ -10,12 +10,15 @@
 
 #include "base/parse.h"
 #include "cli/words.h"
+#include "lab/targets/pando_target.h"
 #include "lab/targets/peers.h"
 
 namespace pando::cli {
 
 namespace {
 
+constexpr std::string_view kEmbedded = "embedded";
+constexpr std::string_view kSim = "sim";
 constexpr std::uint64_t kScanShare = 10;  // scans get a tenth of the default operations
 
 Status read_workloads(const BenchWords& words, Bench& bench) {
@@ -115,24 +118,70 @@ Status read_sizes(const BenchWords& words, Bench& bench) {
   return {};
 }
 
+// A pool's URL says all there is to say.
+Status read_pool(const BenchWords& words, Bench& bench) {
+  if (!words.fabric.empty() || !words.preset.empty() || words.memory_nodes) {
+    return invalid("--pool",
+                   "leave out --fabric, --preset and --memory-nodes: the URL says it all");
+  }
+  if (lab::fabric_of(words.pool) == kSim) {
+    return invalid("--pool",
+                   "for the simulated fabric take --fabric sim, --preset and --memory-nodes");
+  }
+  bench.pool_url = words.pool;
+  return {};
+}
+
+Status read_fabric(const BenchWords& words, Bench& bench) {
+  if (!words.pool.empty()) return read_pool(words, bench);
+  const bool simulated = words.fabric == kSim;
+  if (!simulated && !words.fabric.empty() && words.fabric != kEmbedded) {
+    return invalid("--fabric",
+                   fmt::format("no fabric '{}'; there are {}, {} (a URL goes to --pool)",
+                               words.fabric, kEmbedded, kSim));
+  }
+  const unsigned memory_nodes = words.memory_nodes.value_or(1);
+  constexpr unsigned kMostNodes = fabric::sim::SimOptions::kMaxNodes;
+  if (memory_nodes < 1 || memory_nodes > kMostNodes) {
+    return invalid("--memory-nodes", fmt::format("must be 1 to {}", kMostNodes));
+  }
+  if (!simulated) {
+    if (!words.preset.empty()) {
+      return invalid("--preset", "only the simulated fabric has presets: --fabric sim");
+    }
+    bench.pool_url = fmt::format("{}?nodes={}", kEmbedded, memory_nodes);
+    return {};
+  }
+  fabric::sim::SimOptions& simulation = bench.simulation.emplace();
+  simulation.nodes = memory_nodes;
+  if (!words.preset.empty()) simulation.preset = words.preset;
+  const auto preset = fabric::sim::find_preset(simulation.preset);
+  if (!preset) return invalid("--preset", preset.error().detail());
+  return {};
+}
+
+constexpr unsigned kMostClients = 1024;
+bool within_limit(std::uint64_t count) { return count >= 1 && count <= kMostClients; }
+
 Status read_clients(const BenchWords& words, Bench& bench) {
-  constexpr unsigned kMost = 1024;
-  const auto within = [](unsigned count) { return count >= 1 && count <= kMost; };
-  if (!within(words.compute_nodes)) {
-    return invalid("--compute-nodes", fmt::format("must be 1 to {}", kMost));
-  }
-  if (!within(words.coroutines)) {
-    return invalid("--coroutines", fmt::format("must be 1 to {}", kMost));
-  }
-  const unsigned clients = words.clients == 0 ? words.compute_nodes : words.clients;
-  if (!within(clients)) return invalid("--clients", fmt::format("must be 1 to {}", kMost));
-  if (clients < words.compute_nodes) {
-    return invalid("--clients", fmt::format("{} leave some of {} compute nodes idle", clients,
-                                            words.compute_nodes));
-  }
+  const auto limit = fmt::format("must be 1 to {}", kMostClients);
+  if (!within_limit(words.compute_nodes)) return invalid("--compute-nodes", limit);
+  // Papers count clients with one operation in flight each.
+  bench.runner.tasks = words.coroutines.value_or(bench.simulation ? 1 : 8);
+  if (!within_limit(bench.runner.tasks)) return invalid("--coroutines", limit);
   bench.runner.compute_nodes = words.compute_nodes;
-  bench.runner.clients = clients;
-  bench.runner.tasks = words.coroutines;
+  for (const std::string& word : split(words.clients, ',')) {
+    const auto count = parse_count("--clients", word);
+    if (!count) return fail(count.error());
+    if (!within_limit(*count)) return invalid("--clients", limit);
+    if (*count < words.compute_nodes) {
+      return invalid("--clients", fmt::format("{} leave some of {} compute nodes idle", *count,
+                                              words.compute_nodes));
+    }
+    bench.clients.push_back(static_cast<unsigned>(*count));
+  }
+  if (words.clients.empty()) bench.clients = {words.compute_nodes};
+  if (bench.clients.empty()) return invalid("--clients", "names no number");
   return {};
 }
 
@@ -154,6 +203,11 @@ Status read_targets(const BenchWords& words, Bench& bench) {
                      fmt::format("no peer '{}'; there are {}", peer, fmt::join(known, ", ")));
     }
   }
+  if (bench.simulation && !bench.peers.empty()) {
+    return invalid("--peers",
+                   "their time is this machine's, and cannot be set against simulated "
+                   "time; leave out --fabric sim");
+  }
   return {};
 }
 
@@ -165,22 +219,24 @@ std::uint64_t Bench::operations_of(const lab::Mix& mix) const {
 }
 
 std::uint64_t Bench::items_at_end() const {
+  // With LOAD, each number of clients has a store of its own.
+  const std::uint64_t times = reports_load() ? 1 : clients.size();
   std::uint64_t items = runner.keys;
   for (const lab::Mix* mix : workloads) {
     if (mix->is_load() || mix->insert == 0) continue;
     const std::uint64_t operations = operations_of(*mix);
     const std::uint64_t all = operations + runner.warm_up.value_or(operations / 10);
-    items += std::min(all, all * 2 * mix->insert / 100 + 1000);  // chance has its share
+    items += times * std::min(all, all * 2 * mix->insert / 100 + 1000);  // chance has its share
   }
   return items;
 }
 
 Result<Bench> understand(const BenchWords& words) {
-  Bench bench{.pool_url = words.pool, .json = words.json, .quiet = words.quiet};
+  Bench bench{.json = words.json, .quiet = words.quiet};
   bench.runner.seed = words.seed;
-  // Targets come last: they need the type of the keys.
+  // Clients after the fabric, targets after the type of the keys.
   for (const auto read : {read_workloads, read_keys, read_distribution, read_operations, read_sizes,
-                          read_clients, read_targets}) {
+                          read_fabric, read_clients, read_targets}) {
     if (const Status status = read(words, bench); !status) return fail(status.error());
   }
   return bench;

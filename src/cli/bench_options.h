@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "fabric/sim/simulation.h"
 #include "lab/runner.h"
 #include "lab/workload.h"
 #include <pando/options.h>
@@ -17,7 +18,10 @@ namespace pando::cli {
 struct BenchWords {
   std::vector<std::string> indexes = {"sherman"};
   std::string workloads = "LOAD,A,B,C,F,D,E";
-  std::string pool = "embedded";
+  std::string fabric;  // empty: embedded
+  std::string preset;  // empty: that of SimOptions
+  std::optional<unsigned> memory_nodes;
+  std::string pool;  // a URL, in place of the three above
   std::vector<std::string> keys;
   std::string order = "random";
   std::string value_size = "8";
@@ -26,8 +30,8 @@ struct BenchWords {
   std::string operations;
   std::string warm_up;
   unsigned compute_nodes = 1;
-  unsigned clients = 0;  // 0: one for each compute node
-  unsigned coroutines = 8;
+  std::string clients;                 // empty: one for each compute node
+  std::optional<unsigned> coroutines;  // 8; 1 where it is simulated
   std::string budget = "64MiB";
   std::uint64_t seed = 1;
   std::string peers;
@@ -44,9 +48,12 @@ struct Bench {
   std::vector<BenchIndex> indexes;
   std::vector<std::string> peers;
   std::vector<const lab::Mix*> workloads;  // LOAD, where there is one, first
+  // A real fabric by its URL, or a simulated one, whose size is yet to be chosen.
   std::string pool_url;
+  std::optional<fabric::sim::SimOptions> simulation;
   PoolOptions pool;
   lab::RunnerOptions runner;
+  std::vector<unsigned> clients;  // each workload is run with each of these
   // Whether the user chose the number: if not, scans get fewer.
   bool operations_given = false;
   std::string json;
@@ -54,7 +61,7 @@ struct Bench {
 
   bool reports_load() const { return !workloads.empty() && workloads.front()->is_load(); }
   std::uint64_t operations_of(const lab::Mix& mix) const;
-  // Keys loaded, and those that the workloads may insert at most.
+  // Keys loaded, and those that the workloads may insert at most, in one store.
   std::uint64_t items_at_end() const;
 };
 

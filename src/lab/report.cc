@@ -35,32 +35,52 @@ Json operations_json(const ClientResult& result) {
   return operations;
 }
 
+void add_network(Json& json, const RunReport& run) {
+  json["virtual_time"] = true;
+  json["preset"] = run.network->preset;
+  Json& nics = json["nics"] = Json::array();
+  for (const auto* cards : {&run.network->memory_nodes, &run.network->compute_nodes}) {
+    for (const CardUse& card : *cards) {
+      nics.push_back({{"node", card.node},
+                      {"verbs", card.use.verbs},
+                      {"out", card.use.out},
+                      {"in", card.use.in},
+                      {"dma", card.use.dma},
+                      {"served", card.use.served}});
+    }
+  }
+  json["bound_by"] = run.network->bound_by();
+  json["ceiling_mops"] = run.ceiling_mops();
+}
+
 Json run_json(const RunReport& run, const RunnerOptions& options) {
   const Counters cost = run.cost();
-  return {{"index", run.target},
-          {"workload", run.workload},
-          {"fabric", run.fabric},
-          {"peer", run.is_peer},
-          {"keys", run.keys},
-          {"ops", run.result.operations},
-          {"compute_nodes", run.is_peer ? 1 : options.compute_nodes},
-          {"clients", options.clients},
-          {"coroutines", run.is_peer ? 1 : options.tasks},
-          {"key_type", options.key_space.type() == KeyType::kInteger ? "integer" : "string"},
-          {"value_bytes", options.value_size},
-          {"distribution", to_string(run.distribution)},
-          {"theta", options.theta},
-          {"seed", options.seed},
-          {"mops", run.mops()},
-          {"p50_us", microseconds(run.result.latency, 0.5)},
-          {"p99_us", microseconds(run.result.latency, 0.99)},
-          {"round_trips_per_op", run.per_operation(cost.round_trips)},
-          {"bytes_per_op",
-           {{"read", run.per_operation(cost.bytes_read)},
-            {"write", run.per_operation(cost.bytes_written)}}},
-          {"compute_bytes", run.memory.compute_bytes},
-          {"remote_bytes", run.memory.remote_bytes},
-          {"operations", operations_json(run.result)}};
+  Json json = {{"index", run.target},
+               {"workload", run.workload},
+               {"fabric", run.fabric},
+               {"peer", run.is_peer},
+               {"keys", run.keys},
+               {"ops", run.result.operations},
+               {"compute_nodes", run.is_peer ? 1 : options.compute_nodes},
+               {"clients", run.clients},
+               {"coroutines", run.is_peer ? 1 : options.tasks},
+               {"key_type", options.key_space.type() == KeyType::kInteger ? "integer" : "string"},
+               {"value_bytes", options.value_size},
+               {"distribution", to_string(run.distribution)},
+               {"theta", options.theta},
+               {"seed", options.seed},
+               {"mops", run.mops()},
+               {"p50_us", microseconds(run.result.latency, 0.5)},
+               {"p99_us", microseconds(run.result.latency, 0.99)},
+               {"round_trips_per_op", run.per_operation(cost.round_trips)},
+               {"bytes_per_op",
+                {{"read", run.per_operation(cost.bytes_read)},
+                 {"write", run.per_operation(cost.bytes_written)}}},
+               {"compute_bytes", run.memory.compute_bytes},
+               {"remote_bytes", run.memory.remote_bytes},
+               {"operations", operations_json(run.result)}};
+  if (run.network) add_network(json, run);
+  return json;
 }
 
 std::string round_trips_by_kind(const RunReport& run) {
@@ -74,26 +94,56 @@ std::string round_trips_by_kind(const RunReport& run) {
   return text;
 }
 
-Row table_row(const RunReport& run) {
+// What tells the runs of a table apart. Clients only where they differ: else the line above the
+// table has said it.
+class RunColumns {
+ public:
+  explicit RunColumns(const std::vector<RunReport>& runs)
+      : clients_(std::ranges::any_of(
+            runs, [&](const RunReport& run) { return run.clients != runs.front().clients; })) {}
+
+  Row titles() const {
+    Row row = {"index", "workload"};
+    if (clients_) row.emplace_back("clients");
+    return row;
+  }
+  Row of(const RunReport& run) const {
+    Row row = {run.target, run.workload};
+    if (clients_) row.push_back(fmt::format("{}", run.clients));
+    return row;
+  }
+  std::string align() const { return clients_ ? "llr" : "ll"; }
+
+ private:
+  bool clients_;
+};
+
+void append(Row& row, const Row& more) { row.insert(row.end(), more.begin(), more.end()); }
+
+Row measures_of(const RunReport& run) {
   const Counters cost = run.cost();
-  Row row = {run.target,
-             run.workload,
-             human_count(run.result.operations),
-             fmt::format("{:.3f}", run.mops()),
+  Row row = {human_count(run.result.operations), fmt::format("{:.3f}", run.mops()),
              human_time(run.result.latency.quantile(0.5)),
              human_time(run.result.latency.quantile(0.99))};
   if (run.is_peer) {
-    row.insert(row.end(), {"-", "-", "-"});
+    append(row, {"-", "-", "-"});
   } else {
-    row.insert(row.end(), {fmt::format("{:.2f}", run.per_operation(cost.round_trips)),
-                           human_bytes(run.per_operation(cost.bytes_read)),
-                           human_bytes(run.per_operation(cost.bytes_written))});
+    append(row, {fmt::format("{:.2f}", run.per_operation(cost.round_trips)),
+                 human_bytes(run.per_operation(cost.bytes_read)),
+                 human_bytes(run.per_operation(cost.bytes_written))});
   }
   row.push_back(human_bytes(static_cast<double>(run.memory.compute_bytes)));
   row.push_back(run.is_peer ? "-" : human_bytes(static_cast<double>(run.memory.remote_bytes)));
-  row.push_back(run.is_peer ? "-" : round_trips_by_kind(run));
   return row;
 }
+
+Row card_row(const CardUse& card) {
+  const auto percent = [](double part) { return fmt::format("{:.1f}%", 100 * part); };
+  return {card.node, percent(card.use.verbs), percent(card.use.out), percent(card.use.in),
+          percent(card.use.dma)};
+}
+
+bool has_network(const RunReport& run) { return run.network.has_value(); }
 
 // Columns are counted by code points, good enough for what we print.
 std::size_t width_of(std::string_view text) {
@@ -107,9 +157,10 @@ std::string padded(const std::string& text, std::size_t width, bool left) {
 }
 
 const RunReport* find_run(const std::vector<RunReport>& runs, std::string_view target,
-                          std::string_view workload) {
-  const auto found = std::ranges::find_if(
-      runs, [&](const RunReport& run) { return run.target == target && run.workload == workload; });
+                          const RunReport& like) {
+  const auto found = std::ranges::find_if(runs, [&](const RunReport& run) {
+    return run.target == target && run.workload == like.workload && run.clients == like.clients;
+  });
   return found == runs.end() ? nullptr : &*found;
 }
 
@@ -132,32 +183,69 @@ Json to_json(const std::vector<RunReport>& runs, const RunnerOptions& options) {
 }
 
 std::string format_table(const std::vector<RunReport>& runs) {
-  std::vector<Row> rows = {{"index", "workload", "ops", "Mops/s", "p50", "p99", "trips/op",
-                            "read/op", "written/op", "compute", "remote", "round trips by kind"}};
-  for (const RunReport& run : runs) rows.push_back(table_row(run));
-  return layout_table(rows, "llrrrrrrrrrl");
+  const RunColumns columns(runs);
+  const bool network = std::ranges::any_of(runs, has_network);
+  std::vector<Row> rows = {columns.titles()};
+  append(rows[0],
+         {"ops", "Mops/s", "p50", "p99", "trips/op", "read/op", "written/op", "compute", "remote"});
+  std::string align = columns.align() + "rrrrrrrrr";
+  if (network) {
+    rows[0].emplace_back("bound by");
+    align += 'l';
+  }
+  rows[0].emplace_back("round trips by kind");
+  align += 'l';
+  for (const RunReport& run : runs) {
+    Row row = columns.of(run);
+    append(row, measures_of(run));
+    if (network) row.push_back(run.network ? run.network->bound_by() : "-");
+    row.push_back(run.is_peer ? "-" : round_trips_by_kind(run));
+    rows.push_back(std::move(row));
+  }
+  return layout_table(rows, align);
+}
+
+std::string format_network(const std::vector<RunReport>& runs) {
+  if (std::ranges::none_of(runs, has_network)) return {};
+  const RunColumns columns(runs);
+  std::vector<Row> rows = {columns.titles()};
+  append(rows[0], {"ceiling Mops/s", "memory node", "verbs", "out", "in", "dma", "compute node",
+                   "verbs", "out", "in", "dma"});
+  for (const RunReport& run : runs) {
+    if (!run.network) continue;
+    Row row = columns.of(run);
+    row.push_back(fmt::format("{:.3f}", run.ceiling_mops()));
+    append(row, card_row(busiest_card(run.network->memory_nodes)));
+    append(row, card_row(busiest_card(run.network->compute_nodes)));
+    rows.push_back(std::move(row));
+  }
+  return layout_table(rows, columns.align() + "rlrrrrlrrrr");
 }
 
 std::string format_ratios(const std::vector<RunReport>& runs) {
   const std::vector<std::string> peers = peers_of(runs);
   if (peers.empty()) return {};
-  std::vector<Row> rows = {{"index", "workload", "Mops/s"}};
+  const RunColumns columns(runs);
+  std::vector<Row> rows = {columns.titles()};
+  const std::size_t first_number = rows[0].size();
+  rows[0].emplace_back("Mops/s");
   for (const std::string& peer : peers) {
     rows[0].push_back(peer + " Mops/s");
     rows[0].push_back("ratio to " + peer);
   }
   for (const RunReport& run : runs) {
     if (run.is_peer) continue;
-    Row row = {run.target, run.workload, fmt::format("{:.3f}", run.mops())};
+    Row row = columns.of(run);
+    row.push_back(fmt::format("{:.3f}", run.mops()));
     for (const std::string& peer : peers) {
-      const RunReport* other = find_run(runs, peer, run.workload);
+      const RunReport* other = find_run(runs, peer, run);
       const bool known = other != nullptr && other->mops() > 0;
       row.push_back(known ? fmt::format("{:.3f}", other->mops()) : "-");
       row.push_back(known ? fmt::format("{:.2f}x", run.mops() / other->mops()) : "-");
     }
     rows.push_back(std::move(row));
   }
-  return layout_table(rows, "ll" + std::string(rows[0].size() - 2, 'r'));
+  return layout_table(rows, columns.align() + std::string(rows[0].size() - first_number, 'r'));
 }
 
 std::string layout_table(const std::vector<Row>& rows, std::string_view align) {

@@ -8,6 +8,15 @@
 // "seed". "operations" has the kinds that occurred; their round trips are means. A
 // read-modify-write is one of "ops" and there one search and one update. A peer has no round trips
 // (0), and all of its memory is "compute_bytes".
+//
+// On a simulated fabric every time is simulated ("virtual_time":true), the same calls give the same
+// bytes on every machine, and there are also
+//   "preset","nics":[{"node":"memory 0","verbs","out","in","dma","served"},…],"bound_by",
+//   "ceiling_mops"
+// "nics" has a card for each memory node and each compute node, with the part of the time for which
+// each of its limits was in use, and the number of verbs it served (network_use.h). "bound_by"
+// names the busiest limit ("memory 0 out") where that leaves no room, else it is "latency".
+// "ceiling_mops" is the throughput at which the busiest limit would always be busy.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +33,10 @@ nlohmann::ordered_json to_json(const std::vector<RunReport>& runs, const RunnerO
 
 // One row a run.
 std::string format_table(const std::vector<RunReport>& runs);
-// Throughput of each index by that of each peer, for each workload; empty without peers.
+// One row a run on a simulated fabric: its busiest cards; empty without such runs.
+std::string format_network(const std::vector<RunReport>& runs);
+// Throughput of each index by that of each peer, for each workload and number of clients; empty
+// without peers.
 std::string format_ratios(const std::vector<RunReport>& runs);
 
 // "1.2 GiB", "64 MiB".

@@ -2,18 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <condition_variable>
-#include <mutex>
-#include <thread>
+#include <chrono>
+#include <future>
 
 #include "base/random.h"
 
 namespace pando::lab {
 
 namespace {
-
-using std::chrono::nanoseconds;
 
 // `total` divided over `count` clients as evenly as can be.
 std::uint64_t share_of(std::uint64_t total, unsigned count, unsigned client) {
@@ -29,28 +25,7 @@ std::string explain(const std::string& target, std::string_view workload,
   return text;
 }
 
-// Counts threads down, and lets another wait for them a moment at a time.
-class Running {
- public:
-  explicit Running(std::size_t count) : count_(count) {}
-
-  void one_ended() {
-    const std::scoped_lock lock(mutex_);
-    if (--count_ == 0) changed_.notify_all();
-  }
-  bool all_ended_within(std::chrono::milliseconds time) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, time, [this] { return count_ == 0; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::size_t count_;
-};
-
-std::uint64_t sum_of(const std::vector<std::unique_ptr<ClientWork>>& works,
-                     std::uint64_t (ClientWork::*what)() const) {
+std::uint64_t sum_of(const Works& works, std::uint64_t (ClientWork::*what)() const) {
   std::uint64_t sum = 0;
   for (const auto& work : works) sum += (*work.*what)();
   return sum;
@@ -69,30 +44,46 @@ double RunReport::per_operation(std::uint64_t count) const {
   return static_cast<double>(count) / static_cast<double>(result.operations);
 }
 
+double RunReport::ceiling_mops() const {
+  const double use = network->busiest().use;
+  return use > 0 ? mops() / use : 0;
+}
+
 PhaseState Runner::make_phase(Failures& failures) {
   return {.keys = options_.key_space,
           .value_size = options_.value_size,
           .greatest_item = greatest_item_,
           .inserts = &inserts_,
           .failures = &failures,
-          .now = options_.now};
+          .now = target_.clock()};
 }
 
-Runner::Outcome Runner::load() {
+Runner::Outcome Runner::load(unsigned clients) {
   Failures failures;
   PhaseState phase = make_phase(failures);
-  Works works;
-  for (unsigned client = 0; client < options_.clients; ++client) {
-    works.push_back(std::make_unique<ClientWork>(phase, client, options_.clients, options_.keys,
-                                                 options_.tasks));
-  }
   const Mix& mix = *find_mix("LOAD");
-  const nanoseconds time = drive(works, target_.name() + " LOAD");
+  const Works works = divide_keys(phase, clients);
+  const PhaseResult result = watch(works, fmt::format("{} {}", target_.name(), mix.name),
+                                   [&] { return target_.run(works); });
   inserts_.reset(options_.keys);
-  return report(mix, works, failures, time);
+  return report(mix, works, failures, result);
 }
 
-Runner::Outcome Runner::run(const Mix& mix, std::optional<std::uint64_t> operations) {
+std::expected<void, std::string> Runner::populate(unsigned clients) {
+  Failures failures;
+  PhaseState phase = make_phase(failures);
+  const Works works = divide_keys(phase, target_.populating_clients(clients));
+  watch(works, target_.name() + " populate", [&] {
+    target_.populate(works);
+    return PhaseResult{};
+  });
+  inserts_.reset(options_.keys);
+  if (failures.any()) return std::unexpected(explain(target_.name(), "LOAD", failures));
+  return {};
+}
+
+Runner::Outcome Runner::run(const Mix& mix, unsigned clients,
+                            std::optional<std::uint64_t> operations) {
   const std::uint64_t count = operations.value_or(options_.operations);
   Failures failures;
   if (mix.scan > 0 && !greatest_item_) greatest_item_ = find_greatest_item();
@@ -101,24 +92,33 @@ Runner::Outcome Runner::run(const Mix& mix, std::optional<std::uint64_t> operati
   target_.settle();
 
   const std::string label = fmt::format("{} {}", target_.name(), mix.name);
-  Works warm_up = plan(phase, mix, options_.warm_up.value_or(count / 10));
-  drive(warm_up, label + " warm-up");
+  const Works warm_up = plan(phase, mix, clients, options_.warm_up.value_or(count / 10));
+  watch(warm_up, label + " warm-up", [&] { return target_.run(warm_up); });
   if (failures.any()) return std::unexpected(explain(target_.name(), mix.name, failures));
 
-  Works works = plan(phase, mix, count);
-  const nanoseconds time = drive(works, label);
-  return report(mix, works, failures, time);
+  const Works works = plan(phase, mix, clients, count);
+  const PhaseResult result = watch(works, label, [&] { return target_.run(works); });
+  return report(mix, works, failures, result);
 }
 
-Runner::Works Runner::plan(PhaseState& phase, const Mix& mix, std::uint64_t operations) {
+Works Runner::divide_keys(PhaseState& phase, unsigned clients) {
+  Works works;
+  for (unsigned client = 0; client < clients; ++client) {
+    works.push_back(
+        std::make_unique<ClientWork>(phase, client, clients, options_.keys, options_.tasks));
+  }
+  return works;
+}
+
+Works Runner::plan(PhaseState& phase, const Mix& mix, unsigned clients, std::uint64_t operations) {
   ++phase_number_;
   Works works;
-  for (unsigned client = 0; client < options_.clients; ++client) {
+  for (unsigned client = 0; client < clients; ++client) {
     const PlanOptions options{.mix = &mix,
                               .distribution = options_.distribution.value_or(mix.distribution),
                               .theta = options_.theta,
                               .items = inserts_.acknowledged(),
-                              .operations = share_of(operations, options_.clients, client),
+                              .operations = share_of(operations, clients, client),
                               .seed = options_.seed,
                               .phase = phase_number_,
                               .client = client};
@@ -130,38 +130,26 @@ Runner::Works Runner::plan(PhaseState& phase, const Mix& mix, std::uint64_t oper
   return works;
 }
 
-nanoseconds Runner::drive(Works& works, const std::string& label) {
+PhaseResult Runner::watch(const Works& works, const std::string& label,
+                          const std::function<PhaseResult()>& phase) {
   constexpr std::chrono::milliseconds kBetweenLooks{100};
-  nanoseconds begin{};
-  std::vector<nanoseconds> ends(works.size());
-  ClientWork::StartLine start(static_cast<std::ptrdiff_t>(works.size()),
-                              [&] { begin = options_.now(); });
-  Running running(works.size());
-  std::vector<std::jthread> threads;
-  for (unsigned client = 0; client < works.size(); ++client) {
-    works[client]->set_start(&start);
-    threads.emplace_back([&, client] {
-      target_.run_client(client, *works[client]);
-      if (!works[client]->started()) works[client]->ready();  // failed early: nobody waits for it
-      ends[client] = options_.now();
-      running.one_ended();
-    });
-  }
+  // By the clock on the wall, whatever the target measures by: somebody is waiting.
+  const Now now = steady_now();
+  const auto begin = now();
   const std::uint64_t total = sum_of(works, &ClientWork::total);
-  const nanoseconds shown_from = options_.now();
-  while (!running.all_ended_within(kBetweenLooks)) {
+  auto running = std::async(std::launch::async, phase);
+  while (running.wait_for(kBetweenLooks) != std::future_status::ready) {
     if (options_.interrupted != nullptr && options_.interrupted->load()) {
       works.front()->failures().add("interrupted");
     }
-    progress_.show(label, sum_of(works, &ClientWork::done), total, options_.now() - shown_from);
+    progress_.show(label, sum_of(works, &ClientWork::done), total, now() - begin);
   }
-  threads.clear();
   progress_.clear();
-  return *std::ranges::max_element(ends) - begin;
+  return running.get();
 }
 
 Runner::Outcome Runner::report(const Mix& mix, const Works& works, const Failures& failures,
-                               nanoseconds time) {
+                               const PhaseResult& phase) {
   if (failures.any()) return std::unexpected(explain(target_.name(), mix.name, failures));
   const auto memory = target_.memory();
   if (!memory) {
@@ -174,8 +162,10 @@ Runner::Outcome Runner::report(const Mix& mix, const Works& works, const Failure
                    .workload = std::string(mix.name),
                    .distribution = options_.distribution.value_or(mix.distribution),
                    .keys = options_.keys,
-                   .seconds_ns = static_cast<std::uint64_t>(time.count()),
-                   .memory = *memory};
+                   .clients = static_cast<unsigned>(works.size()),
+                   .seconds_ns = static_cast<std::uint64_t>(phase.time.count()),
+                   .memory = *memory,
+                   .network = phase.network};
   for (const auto& work : works) report.result.merge(work->result());
   return report;
 }

@@ -1,25 +1,23 @@
 // Runner: takes a target through its workloads and measures.
 //
-// One Runner owns one target's data: load() inserts the keys, then run() may be called for any
-// number of workloads, in any order. D and E insert, so the set grows with each of them; every
-// workload works on what is there when it begins.
+// One Runner owns one target's data: load() or populate() inserts the keys, then run() may be
+// called for any number of workloads and clients, in any order. D and E insert, so the set grows
+// with each of them; every workload works on what is there when it begins.
 //
 // run(): waits until the target has settled, warms up with operations of the same mix (not
 // counted), then measures. Throughput is operations by the time from the moment at which every
-// client is set up to the end of the last one. Costs come from the counters that each operation
-// fills: they are exact.
+// client is set up to the end of the last one, by the target's clock. Costs come from the counters
+// that each operation fills: they are exact.
 //
 // The first wrong answer or error ends the phase; the message names key and answer.
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <expected>
-#include <memory>
+#include <functional>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "lab/client_work.h"
 #include "lab/keys.h"
@@ -35,14 +33,12 @@ struct RunnerOptions {
   // Default: a tenth of the operations.
   std::optional<std::uint64_t> warm_up;
   unsigned compute_nodes = 1;  // for the report; the target has them
-  unsigned clients = 1;        // threads
   unsigned tasks = 8;          // operations in flight a client
   KeySpace key_space{KeyType::kInteger, Order::kRandom};
   std::size_t value_size = 8;
   std::optional<Distribution> distribution;  // default: the workload's own
   double theta = 0.99;
   std::uint64_t seed = 1;
-  Now now = steady_now();
   // Set by a signal handler, say: the phase ends soon, with a failure.
   const std::atomic<bool>* interrupted = nullptr;
 };
@@ -54,15 +50,20 @@ struct RunReport {
   std::string workload;
   Distribution distribution = Distribution::kZipf;
   std::uint64_t keys = 0;
+  unsigned clients = 1;
   std::uint64_t seconds_ns = 0;
   ClientResult result;
   TargetMemory memory;
+  std::optional<NetworkUse> network;  // where it is simulated
 
   double mops() const {
     return seconds_ns == 0
                ? 0
                : static_cast<double>(result.operations) * 1e3 / static_cast<double>(seconds_ns);
   }
+  // What throughput would be if the busiest part of the network were busy all the time; no more
+  // clients can get past it. REQUIRES: network.
+  double ceiling_mops() const;
   // Of all operations together, and the mean of an operation.
   Counters cost() const;
   double per_operation(std::uint64_t count) const;
@@ -75,19 +76,23 @@ class Runner {
   Runner(Target& target, const RunnerOptions& options, Progress& progress)
       : target_(target), options_(options), progress_(progress) {}
 
-  Outcome load();
-  // REQUIRES load() has succeeded, a mix other than LOAD. `operations` instead of the options'.
-  Outcome run(const Mix& mix, std::optional<std::uint64_t> operations = std::nullopt);
+  // Inserts the keys as the workload LOAD.
+  Outcome load(unsigned clients);
+  // Inserts the keys where nobody wants to know how fast; `clients` is how many will follow.
+  std::expected<void, std::string> populate(unsigned clients);
+  // REQUIRES the keys are there, a mix other than LOAD. `operations` instead of the options'.
+  Outcome run(const Mix& mix, unsigned clients,
+              std::optional<std::uint64_t> operations = std::nullopt);
 
  private:
-  using Works = std::vector<std::unique_ptr<ClientWork>>;
-
   PhaseState make_phase(Failures& failures);
-  Works plan(PhaseState& phase, const Mix& mix, std::uint64_t operations);
-  // Returns how long it took.
-  std::chrono::nanoseconds drive(Works& works, const std::string& label);
+  Works divide_keys(PhaseState& phase, unsigned clients);
+  Works plan(PhaseState& phase, const Mix& mix, unsigned clients, std::uint64_t operations);
+  // Runs `phase`, which does the works, and meanwhile shows how far it is.
+  PhaseResult watch(const Works& works, const std::string& label,
+                    const std::function<PhaseResult()>& phase);
   Outcome report(const Mix& mix, const Works& works, const Failures& failures,
-                 std::chrono::nanoseconds time);
+                 const PhaseResult& phase);
   std::uint64_t find_greatest_item() const;
 
   Target& target_;

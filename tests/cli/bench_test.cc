@@ -1,5 +1,6 @@
 // `pando bench`: what it prints, and what it exits with.
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,7 +53,20 @@ INSTANTIATE_TEST_SUITE_P(
         BadWord{"bench --clients 5000", "--clients", "1 to 1024"},
         BadWord{"bench --clients 1 --compute-nodes 2", "--clients", "idle"},
         BadWord{"bench --coroutines 0", "--coroutines", "1 to 1024"},
+        BadWord{"bench --clients 4,0", "--clients", "1 to 1024"},
+        BadWord{"bench --clients 4,2 --compute-nodes 3", "--clients", "2 leave some of 3"},
+        BadWord{"bench --clients ,", "--clients", "names no number"},
         BadWord{"bench --pool cloud:1GiB", "cloud", "embedded"},
+        BadWord{"bench --pool sim:1GiB", "--pool", "--fabric sim"},
+        BadWord{"bench --pool embedded:1GiB --memory-nodes 2", "--pool", "leave out"},
+        BadWord{"bench --fabric mars", "'mars'", "embedded, sim"},
+        BadWord{"bench --preset cxl", "--preset", "--fabric sim"},
+        BadWord{"bench --fabric sim --preset token-ring", "'token-ring'", "connectx6-100g"},
+        BadWord{"bench --fabric sim --memory-nodes 0", "--memory-nodes", "1 to 1024"},
+        BadWord{"bench --fabric sim --memory-nodes 2000", "--memory-nodes", "1 to 1024"},
+        BadWord{"bench --fabric sim --compute-nodes 4 --clients 3", "--clients", "idle"},
+        BadWord{"bench --fabric sim --keys 100G", "100", "take fewer keys"},
+        BadWord{"bench --fabric sim --peers lmdb", "--peers", "leave out --fabric sim"},
         BadWord{"bench --json /no/such/folder/x.json", "--json", "/no/such/folder/x.json"}));
 
 TEST_F(Program, BenchPrintsATableAndWritesJson) {
@@ -90,6 +104,56 @@ TEST_F(Program, BenchRunsOnSeveralComputeNodesWithStrings) {
       "bench --quiet --keys 5k,string --value-size 100 --ops 2k --compute-nodes 2 --clients 4 "
       "--coroutines 4 --pool 'embedded?nodes=2'");
   EXPECT_EQ(outcome.code, 0) << outcome.output;
+}
+
+TEST_F(Program, BenchSweepsClientsInSimulatedTime) {
+  const Folder folder;
+  const auto sweep = [&folder](const char* name) {
+    return run_pando(
+        fmt::format("bench --quiet --fabric sim --keys 20k --ops 20k --workload C,A "
+                    "--compute-nodes 2 --memory-nodes 2 --clients 2,8,200 --json '{}'",
+                    (folder.path() / name).string()));
+  };
+  const Outcome outcome = sweep("first.json");
+  ASSERT_EQ(outcome.code, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("clients"), HasSubstr("bound by"),
+                                    HasSubstr("ceiling Mops/s"), HasSubstr("latency")));
+  const auto json = nlohmann::json::parse(std::ifstream(folder.path() / "first.json"));
+  ASSERT_EQ(json["runs"].size(), 6u);
+  const auto& one = json["runs"][0];
+  const auto& many = json["runs"][2];
+  EXPECT_EQ(one["clients"], 2);
+  EXPECT_EQ(many["clients"], 200);
+  EXPECT_EQ(one["fabric"], "sim");
+  EXPECT_EQ(one["virtual_time"], true);
+  EXPECT_EQ(one["preset"], "connectx6-100g");
+  EXPECT_EQ(one["coroutines"], 1);
+  EXPECT_EQ(one["nics"].size(), 4u);
+  EXPECT_EQ(one["bound_by"], "latency");
+  EXPECT_GT(many["mops"], 2 * one["mops"].get<double>());
+  EXPECT_GT(many["p50_us"], one["p50_us"]);
+  EXPECT_GE(many["ceiling_mops"], many["mops"]);
+
+  const Outcome again = sweep("second.json");
+  EXPECT_EQ(outcome.output, again.output);
+  EXPECT_EQ(json, nlohmann::json::parse(std::ifstream(folder.path() / "second.json")));
+}
+
+TEST_F(Program, BenchLoadsAnewForEachNumberOfClients) {
+  const Folder folder;
+  const std::string file = folder.path() / "out.json";
+  for (const char* fabric : {"sim", "embedded"}) {
+    const Outcome outcome = run_pando(
+        fmt::format("bench --quiet --keys 5k --ops 2k --workload LOAD,C --clients 1,3 --fabric {} "
+                    "--json '{}'",
+                    fabric, file));
+    ASSERT_EQ(outcome.code, 0) << outcome.output;
+    const auto json = nlohmann::json::parse(std::ifstream(file));
+    ASSERT_EQ(json["runs"].size(), 4u);
+    EXPECT_EQ(json["runs"][2]["workload"], "LOAD");
+    EXPECT_EQ(json["runs"][2]["clients"], 3);
+    EXPECT_EQ(json["runs"][2]["ops"], 5'000);
+  }
 }
 
 TEST_F(Program, BenchPrintsRatiosToPeers) {

@@ -7,11 +7,12 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "lab/client_loop.h"
-#include "lab/target.h"
 #include "lab/targets/peer_files.h"
+#include "lab/threaded_target.h"
 #include <pando/pando.h>
 
 namespace pando::lab {
@@ -101,7 +102,7 @@ class MapSession {
   MapStore& store_;
 };
 
-class MapTarget final : public Target {
+class MapTarget final : public ThreadedTarget {
  public:
   explicit MapTarget(Fault fault = Fault::kNone, KeyType key_type = KeyType::kInteger) {
     store_.fault = fault;
@@ -111,6 +112,8 @@ class MapTarget final : public Target {
   std::string name() const override { return "map"; }
   std::string fabric() const override { return "local"; }
   bool is_peer() const override { return true; }
+  Now clock() const override { return clock_; }
+  void set_clock(Now clock) { clock_ = std::move(clock); }
   void run_client(unsigned, ClientWork& work) override {
     MapSession session(store_);
     run_blocking(session, work);
@@ -121,6 +124,7 @@ class MapTarget final : public Target {
 
  private:
   MapStore store_;
+  Now clock_ = steady_now();
 };
 
 }  // namespace pando::lab

@@ -31,19 +31,18 @@ TEST_P(Peers, RunEveryWorkloadWithSoundAnswers) {
     RunnerOptions options;
     options.keys = 5'000;
     options.operations = 5'000;
-    options.clients = 2;
     options.key_space = KeySpace(type, Order::kRandom);
     options.value_size = type == KeyType::kInteger ? 8 : 100;
     const auto target = open_peer(GetParam(), {.key_type = type, .data_bytes = 1 << 20});
     ASSERT_TRUE(target) << target.error().message();
     Progress progress(Progress::Style::kNone);
     Runner runner(**target, options, progress);
-    const auto loaded = runner.load();
+    const auto loaded = runner.load(2);
     ASSERT_TRUE(loaded) << loaded.error();
     EXPECT_GT(loaded->memory.compute_bytes, 5'000u * 16);
     for (const Mix& mix : all_mixes()) {
       if (mix.is_load()) continue;
-      const auto report = runner.run(mix);
+      const auto report = runner.run(mix, 2);
       ASSERT_TRUE(report) << report.error();
       EXPECT_EQ(report->result.operations, 5'000u);
     }

@@ -14,7 +14,10 @@
 namespace pando::lab {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 RunReport report_of(std::string target, bool is_peer, std::uint64_t nanoseconds) {
   RunReport report{.target = std::move(target),
@@ -65,6 +68,54 @@ TEST(Report, TableHasHumanUnits) {
                            "search 1.00, update 2.50"}) {
     EXPECT_THAT(table, HasSubstr(text));
   }
+}
+
+RunReport simulated_report(unsigned clients, double memory_out) {
+  RunReport report = report_of("sherman", false, 50'000);
+  report.fabric = "sim";
+  report.clients = clients;
+  report.network = NetworkUse{
+      .preset = "connectx6-100g",
+      .memory_nodes = {{"memory 0", {.verbs = 0.25, .out = memory_out / 2, .served = 70}},
+                       {"memory 1", {.verbs = 0.25, .out = memory_out, .served = 30}}},
+      .compute_nodes = {{"compute 0", {.verbs = 0.1, .in = 0.3, .served = 100}}}};
+  return report;
+}
+
+TEST(Report, SaysWhatBoundsASimulatedRun) {
+  const auto json = to_json({simulated_report(8, 0.95), simulated_report(2, 0.4)}, RunnerOptions{});
+  const auto& run = json["runs"][0];
+  EXPECT_EQ(run["clients"], 8);
+  EXPECT_EQ(run["virtual_time"], true);
+  EXPECT_EQ(run["preset"], "connectx6-100g");
+  ASSERT_EQ(run["nics"].size(), 3u);
+  EXPECT_EQ(run["nics"][1]["node"], "memory 1");
+  EXPECT_DOUBLE_EQ(run["nics"][1]["out"], 0.95);
+  EXPECT_EQ(run["nics"][2]["node"], "compute 0");
+  EXPECT_EQ(run["nics"][2]["served"], 100);
+  EXPECT_EQ(run["bound_by"], "memory 1 out");
+  EXPECT_DOUBLE_EQ(run["ceiling_mops"], 2.0 / 0.95);
+  EXPECT_EQ(json["runs"][1]["bound_by"], "latency");
+  EXPECT_DOUBLE_EQ(json["runs"][1]["ceiling_mops"], 2.0 / 0.4);
+}
+
+TEST(Report, TablesOfASweepHaveItsClients) {
+  const std::vector<RunReport> sweep = {simulated_report(2, 0.4), simulated_report(8, 0.95)};
+  EXPECT_THAT(format_table(sweep), AllOf(HasSubstr("clients"), HasSubstr("bound by"),
+                                         HasSubstr("latency"), HasSubstr("memory 1 out")));
+  EXPECT_THAT(format_network(sweep), AllOf(HasSubstr("clients"), HasSubstr("memory 1"),
+                                           HasSubstr("95.0%"), HasSubstr("2.105")));
+  const std::vector<RunReport> alone = {report_of("sherman", false, 50'000)};
+  EXPECT_THAT(format_table(alone), Not(AnyOf(HasSubstr("clients"), HasSubstr("bound by"))));
+  EXPECT_EQ(format_network(alone), "");
+}
+
+TEST(Report, RatiosAreOfTheSameNumberOfClients) {
+  RunReport slow_peer = report_of("lmdb", true, 200'000);
+  RunReport fast_peer = report_of("lmdb", true, 100'000);
+  RunReport index = report_of("sherman", false, 50'000);
+  fast_peer.clients = index.clients = 2;
+  EXPECT_THAT(format_ratios({slow_peer, fast_peer, index}), HasSubstr("2.00x"));
 }
 
 TEST(Report, RatiosNeedPeers) {

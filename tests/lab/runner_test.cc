@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -28,15 +30,14 @@ TEST_P(EveryWorkload, RunsAndCountsExactly) {
     for (const unsigned clients : {1u, 3u}) {
       MapTarget target(Fault::kNone, type);
       Progress progress(Progress::Style::kNone);
-      RunnerOptions options = small(type);
-      options.clients = clients;
-      Runner runner(target, options, progress);
-      const auto loaded = runner.load();
+      Runner runner(target, small(type), progress);
+      const auto loaded = runner.load(clients);
       ASSERT_TRUE(loaded) << loaded.error();
       EXPECT_EQ(loaded->result.operations, 2'000u);
       EXPECT_EQ(target.size(), 2'000u);
-      const auto report = runner.run(*find_mix(GetParam()));
+      const auto report = runner.run(*find_mix(GetParam()), clients);
       ASSERT_TRUE(report) << report.error();
+      EXPECT_EQ(report->clients, clients);
       EXPECT_EQ(report->result.operations, 10'000u);
       EXPECT_EQ(report->result.latency.count(), 10'000u);
       EXPECT_GT(report->mops(), 0);
@@ -50,8 +51,8 @@ TEST(Runner, ReadModifyWriteIsOneOperationOfTwoParts) {
   MapTarget target;
   Progress progress(Progress::Style::kNone);
   Runner runner(target, small(), progress);
-  ASSERT_TRUE(runner.load());
-  const auto report = runner.run(*find_mix("F"));
+  ASSERT_TRUE(runner.populate(1));
+  const auto report = runner.run(*find_mix("F"), 1);
   ASSERT_TRUE(report) << report.error();
   EXPECT_EQ(report->result.part(Part::kSearch).count, 10'000u);
   EXPECT_NEAR(static_cast<double>(report->result.part(Part::kUpdate).count), 5'000, 300);
@@ -63,25 +64,38 @@ TEST(Runner, WarmUpIsNotCounted) {
   RunnerOptions options = small();
   options.warm_up = 5'000;
   Runner runner(target, options, progress);
-  ASSERT_TRUE(runner.load());
-  const auto report = runner.run(*find_mix("D"));
+  ASSERT_TRUE(runner.populate(1));
+  const auto report = runner.run(*find_mix("D"), 1);
   ASSERT_TRUE(report) << report.error();
   EXPECT_EQ(report->result.operations, 10'000u);
   EXPECT_GT(target.size(), 2'000 + report->result.part(Part::kInsert).count);
 }
 
-TEST(Runner, TakesTimeFromItsClock) {
+TEST(Runner, TakesTimeFromTheTargetsClock) {
+  MapTarget target;
+  std::atomic<std::int64_t> time{0};
+  target.set_clock([&time] { return std::chrono::nanoseconds(time += 1000); });
+  Progress progress(Progress::Style::kNone);
+  Runner runner(target, small(), progress);
+  const auto report = runner.load(1);
+  ASSERT_TRUE(report);
+  // Asked twice an operation, and at the end.
+  EXPECT_EQ(report->seconds_ns, (2 * 2'000 + 1) * 1'000u);
+  EXPECT_NEAR(report->result.latency.quantile(0.5), 1000, 10);
+}
+
+TEST(Runner, RunsAnyNumberOfClientsOnTheSameData) {
   MapTarget target;
   Progress progress(Progress::Style::kNone);
-  RunnerOptions options = small();
-  std::atomic<std::int64_t> time{0};
-  options.now = [&time] { return std::chrono::nanoseconds(time += 1000); };
-  Runner runner(target, options, progress);
-  const auto report = runner.load();
-  ASSERT_TRUE(report);
-  // Asked twice an operation; the one who shows progress asks a few times more.
-  EXPECT_NEAR(report->mops(), 0.5, 0.05);
-  EXPECT_NEAR(report->result.latency.quantile(0.5), 1000, 10);
+  Runner runner(target, small(), progress);
+  ASSERT_TRUE(runner.populate(3));
+  EXPECT_EQ(target.size(), 2'000u);
+  for (const unsigned clients : {4u, 1u, 7u}) {
+    const auto report = runner.run(*find_mix("C"), clients);
+    ASSERT_TRUE(report) << report.error();
+    EXPECT_EQ(report->clients, clients);
+    EXPECT_EQ(report->result.operations, 10'000u);
+  }
 }
 
 TEST(Runner, ValuesOfAnySize) {
@@ -91,9 +105,9 @@ TEST(Runner, ValuesOfAnySize) {
     RunnerOptions options = small();
     options.value_size = size;
     Runner runner(target, options, progress);
-    ASSERT_TRUE(runner.load());
+    ASSERT_TRUE(runner.populate(1));
     for (const char* workload : {"A", "E", "F"}) {
-      const auto report = runner.run(*find_mix(workload));
+      const auto report = runner.run(*find_mix(workload), 1);
       EXPECT_TRUE(report) << report.error();
     }
   }
@@ -110,11 +124,9 @@ class WrongTargets : public ::testing::TestWithParam<Wrong> {};
 TEST_P(WrongTargets, AreFoundOut) {
   MapTarget target(GetParam().fault);
   Progress progress(Progress::Style::kNone);
-  RunnerOptions options = small();
-  options.clients = 2;
-  Runner runner(target, options, progress);
-  Runner::Outcome outcome = runner.load();
-  if (outcome) outcome = runner.run(*find_mix(GetParam().workload));
+  Runner runner(target, small(), progress);
+  Runner::Outcome outcome = runner.load(2);
+  if (outcome) outcome = runner.run(*find_mix(GetParam().workload), 2);
   ASSERT_FALSE(outcome);
   EXPECT_THAT(outcome.error(), HasSubstr("map, workload "));
   EXPECT_THAT(outcome.error(), HasSubstr("of key 0x"));
@@ -142,8 +154,8 @@ TEST(Runner, AnInterruptEndsIt) {
   const std::atomic<bool> interrupted{true};
   options.interrupted = &interrupted;
   Runner runner(target, options, progress);
-  Runner::Outcome outcome = runner.load();
-  if (outcome) outcome = runner.run(*find_mix("C"));
+  Runner::Outcome outcome = runner.load(1);
+  if (outcome) outcome = runner.run(*find_mix("C"), 1);
   ASSERT_FALSE(outcome);
   EXPECT_THAT(outcome.error(), HasSubstr("interrupted"));
 }

@@ -7,6 +7,7 @@
 #include "lab/client_loop.h"
 #include "lab/targets/peer_files.h"
 #include "lab/targets/peers.h"
+#include "lab/threaded_target.h"
 
 namespace pando::lab {
 
@@ -109,7 +110,7 @@ class LmdbSession {
   MDB_cursor* cursor_ = nullptr;
 };
 
-class LmdbTarget final : public Target {
+class LmdbTarget final : public ThreadedTarget {
  public:
   LmdbTarget(ScratchFolder folder, KeyType type) : folder_(std::move(folder)), type_(type) {}
   ~LmdbTarget() override {

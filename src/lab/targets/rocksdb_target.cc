@@ -10,6 +10,7 @@
 #include "lab/client_loop.h"
 #include "lab/targets/peer_files.h"
 #include "lab/targets/peers.h"
+#include "lab/threaded_target.h"
 
 namespace pando::lab {
 
@@ -64,7 +65,7 @@ class RocksdbSession {
   rocksdb::WriteOptions writing_;
 };
 
-class RocksdbTarget final : public Target {
+class RocksdbTarget final : public ThreadedTarget {
  public:
   RocksdbTarget(ScratchFolder folder, KeyType type) : folder_(std::move(folder)), type_(type) {}
   ~RocksdbTarget() override {
