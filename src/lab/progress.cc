@@ -24,15 +24,15 @@ std::string eta(double seconds) {
 }  // namespace
 
 std::string progress_line(std::string_view label, std::uint64_t done, std::uint64_t total,
-                          std::chrono::nanoseconds elapsed) {
+                          std::chrono::nanoseconds elapsed, RateUnit unit) {
   constexpr std::size_t kWidth = 24;
   const double share = total == 0 ? 1 : static_cast<double>(done) / static_cast<double>(total);
   const double seconds = Seconds(elapsed).count();
   const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
   const auto filled = std::min(kWidth, static_cast<std::size_t>(share * kWidth));
-  return fmt::format("{:<22.22} [{}{}] {:3.0f}% {:6.2f} Mops/s, {} left", label,
+  return fmt::format("{:<22.22} [{}{}] {:3.0f}% {:6.2f} {}, {} left", label,
                      std::string(filled, '#'), std::string(kWidth - filled, '.'), share * 100,
-                     rate / 1e6, eta(static_cast<double>(total - done) / rate));
+                     rate / unit.size, unit.name, eta(static_cast<double>(total - done) / rate));
 }
 
 Progress::Style Progress::style_for_stderr() {
@@ -43,7 +43,7 @@ void Progress::show(std::string_view label, std::uint64_t done, std::uint64_t to
                     std::chrono::nanoseconds elapsed) {
   if (style_ == Style::kNone) return;
   if (style_ == Style::kBar) {
-    fmt::print(out_, "\r{}\x1b[K", progress_line(label, done, total, elapsed));
+    fmt::print(out_, "\r{}\x1b[K", progress_line(label, done, total, elapsed, unit_));
     std::fflush(out_);
     return;
   }
@@ -54,7 +54,7 @@ void Progress::show(std::string_view label, std::uint64_t done, std::uint64_t to
   }
   if (elapsed - last_line_ < kBetweenLines) return;
   last_line_ = elapsed;
-  fmt::print(out_, "{}\n", progress_line(label, done, total, elapsed));
+  fmt::print(out_, "{}\n", progress_line(label, done, total, elapsed, unit_));
   std::fflush(out_);
 }
 

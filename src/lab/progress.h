@@ -12,15 +12,22 @@
 
 namespace pando::lab {
 
+// What a rate is given in: so many of what is counted a second.
+struct RateUnit {
+  std::string_view name = "Mops/s";
+  double size = 1e6;
+};
+
 class Progress {
  public:
   enum class Style : std::uint8_t { kNone, kLines, kBar };
 
-  explicit Progress(Style style, std::FILE* out = stderr) : style_(style), out_(out) {}
+  explicit Progress(Style style, RateUnit unit = {}, std::FILE* out = stderr)
+      : style_(style), unit_(unit), out_(out) {}
   // A bar where stderr is a terminal, else lines.
   static Style style_for_stderr();
 
-  // Called many times a second; `done` of `total` operations after `elapsed`.
+  // Called many times a second; `done` of `total` after `elapsed`.
   void show(std::string_view label, std::uint64_t done, std::uint64_t total,
             std::chrono::nanoseconds elapsed);
   // The phase is over: the bar goes away.
@@ -28,6 +35,7 @@ class Progress {
 
  private:
   Style style_;
+  RateUnit unit_;
   std::FILE* out_;
   std::string label_;
   std::chrono::nanoseconds last_line_{};
@@ -35,6 +43,6 @@ class Progress {
 
 // The bar's line, at most 79 columns wide.
 std::string progress_line(std::string_view label, std::uint64_t done, std::uint64_t total,
-                          std::chrono::nanoseconds elapsed);
+                          std::chrono::nanoseconds elapsed, RateUnit unit = {});
 
 }  // namespace pando::lab
