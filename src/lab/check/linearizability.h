@@ -86,8 +86,10 @@ struct KeyHistory {
 // Of a history that has no legal order, a small part that has none either: what comes after the
 // contradiction is left out, what came so long before that it cannot matter, and reads that
 // contradict nothing. Each of these steps keeps legal orders legal, so the part proves as much as
-// the whole. By invocation.
-KeyHistory shortest_contradiction(KeyHistory history, const LinearizabilityLimits& limits = {});
+// the whole. By invocation. The limits are for each of many searches; a part that is too hard for
+// them is not tried, and a history that is too hard stays whole.
+KeyHistory shortest_contradiction(KeyHistory history, const LinearizabilityLimits& limits = {
+                                                          .configurations = 300'000});
 
 // The histories of many keys. Keys are byte strings; callers with other keys encode them.
 class KeyedHistory {

@@ -1,0 +1,155 @@
+// Every index kind, on the simulated cluster, with everything that can go wrong.
+#include <gtest/gtest.h>
+
+#include <ostream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "index/registry.h"
+#include "lab/check/campaign.h"
+#include "lab/check/report.h"
+#include "lab/check/scenario.h"
+#include "support/scale.h"
+
+namespace pando::lab::check {
+namespace {
+
+CheckOutcome run_plainly(const CheckPlan& plan) { return run_check(plan); }
+
+CampaignReport run_seeds(CampaignOptions options) {
+  Progress silent(Progress::Style::kNone);
+  return run_campaign(options, run_plainly, silent);
+}
+
+std::string describe_failures(const CampaignReport& report) {
+  std::string text;
+  for (const CheckFailure& failure : report.failures) text += format_further_failure(failure);
+  return text;
+}
+
+std::vector<std::string> all_kinds() {
+  std::vector<std::string> names;
+  for (const index::Kind* kind : index::kinds()) names.emplace_back(kind->name());
+  return names;
+}
+
+// 2,000 seeds of each kind, in parts that run beside each other.
+constexpr unsigned kParts = 4;
+
+struct Part {
+  std::string index;
+  unsigned number = 0;
+};
+
+void PrintTo(const Part& part, std::ostream* out) { *out << part.index << " " << part.number; }
+
+std::vector<Part> all_parts() {
+  std::vector<Part> parts;
+  for (const std::string& index : all_kinds()) {
+    for (unsigned i = 0; i < kParts; ++i) parts.push_back({index, i});
+  }
+  return parts;
+}
+
+class AllFaults : public ::testing::TestWithParam<Part> {};
+
+TEST_P(AllFaults, Pass) {
+  const std::uint64_t count = testing::scaled(500, 20);
+  const std::uint64_t first = 1 + GetParam().number * count;
+  const CampaignReport report = run_seeds({.indexes = {GetParam().index},
+                                           .first_seed = first,
+                                           .last_seed = first + count - 1,
+                                           .keep_going = true});
+  EXPECT_EQ(report.runs, count);
+  EXPECT_TRUE(report.failures.empty()) << describe_failures(report);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, AllFaults, ::testing::ValuesIn(all_parts()), [](const auto& info) {
+  return info.param.index + "_" + std::to_string(info.param.number);
+});
+
+// The checks that only runs without deaths and broken links have: no block may leak.
+TEST(Seeds, PassWithoutFaults) {
+  const std::uint64_t count = testing::scaled(300, 20);
+  for (const char* faults : {"none", "tear,delay"}) {
+    const CampaignReport report = run_seeds({.indexes = all_kinds(),
+                                             .first_seed = 10'001,
+                                             .last_seed = 10'000 + count,
+                                             .faults = FaultSet::parse(faults).value(),
+                                             .keep_going = true});
+    EXPECT_TRUE(report.failures.empty()) << describe_failures(report);
+  }
+}
+
+TEST(Seeds, GiveTheSameRunAgainAndOnOtherThreads) {
+  const CampaignOptions options{
+      .indexes = all_kinds(), .first_seed = 1, .last_seed = testing::scaled(60, 12)};
+  const CampaignReport once = run_seeds(options);
+  CampaignOptions many_threads = options;
+  many_threads.jobs = 3;
+  const CampaignReport again = run_seeds(many_threads);
+  EXPECT_EQ(once.digest, again.digest);
+  EXPECT_EQ(format_coverage(options, once), format_coverage(many_threads, again));
+  // For those who want to compare builds.
+  ::testing::Test::RecordProperty("digest", std::to_string(once.digest));
+}
+
+// Nothing may silently stop being tried.
+TEST(Seeds, CoverEverythingThatCanGoWrong) {
+  CampaignOptions options{.indexes = {"sherman"}, .first_seed = 1, .last_seed = 200};
+  options.jobs = std::max(2u, std::thread::hardware_concurrency());
+  const CampaignReport report = run_seeds(options);
+  ASSERT_EQ(report.runs, 200u) << describe_failures(report);
+  const CheckCoverage& covered = report.coverage.front();
+  EXPECT_EQ(covered.runs, 200u);
+  const std::vector<std::pair<const char*, std::uint64_t>> counts = {
+      {"operations", covered.operations},
+      {"batches", covered.fabric.batches},
+      {"verbs", covered.fabric.verbs},
+      {"torn", covered.fabric.torn},
+      {"delayed", covered.fabric.delayed},
+      {"failed", covered.fabric.failed},
+      {"late", covered.fabric.late},
+      {"fenced", covered.fabric.fenced},
+      {"kills", covered.kills},
+      {"pauses", covered.pauses},
+      {"cuts", covered.cuts},
+      {"restarts", covered.restarts},
+      {"losses", covered.losses},
+      {"retries", covered.retries},
+  };
+  for (const auto& [name, count] : counts) EXPECT_GT(count, 0u) << name;
+  EXPECT_FALSE(covered.index.empty());
+  for (const auto& [name, count] : covered.index) EXPECT_GT(count, 0u) << name;
+}
+
+// Each fault alone does what it says, and nothing else does.
+TEST(Seeds, HaveTheFaultsThatAreAllowedOnly) {
+  struct Expectation {
+    const char* fault;
+    std::uint64_t CheckCoverage::* count;
+  };
+  const std::vector<Expectation> expectations = {{"kill", &CheckCoverage::kills},
+                                                 {"pause", &CheckCoverage::pauses},
+                                                 {"cut", &CheckCoverage::cuts},
+                                                 {"restart", &CheckCoverage::restarts},
+                                                 {"lose", &CheckCoverage::losses}};
+  for (const Expectation& allowed : expectations) {
+    const CampaignReport report = run_seeds({.indexes = {"sherman"},
+                                             .first_seed = 1,
+                                             .last_seed = 40,
+                                             .faults = FaultSet::parse(allowed.fault).value(),
+                                             .sizes = {.operations = 10}});
+    EXPECT_TRUE(report.failures.empty()) << describe_failures(report);
+    for (const Expectation& each : expectations) {
+      const std::uint64_t count = report.coverage.front().*each.count;
+      EXPECT_EQ(count > 0, each.fault == allowed.fault) << each.fault << " in " << allowed.fault;
+    }
+    EXPECT_EQ(report.coverage.front().fabric.torn, 0u);
+    EXPECT_EQ(report.coverage.front().fabric.delayed, 0u);
+  }
+}
+
+}  // namespace
+}  // namespace pando::lab::check
