@@ -175,6 +175,20 @@ TEST_P(Calibration, AtomicsOnChipAreFast) {
   EXPECT_GT(load.rate(onchip, 8), 10 * load.rate(host, 8));
 }
 
+// Data that is fetched first holds up what comes behind it, and not for ever.
+TEST(Model, ALargeWriteAndASmallOneTakeLittleLonger) {
+  const auto simulation = Simulation::make({.bytes = 16 << 20, .huge_pages = false}).value();
+  Client client(simulation->attach());
+  const Buffer buffer = client.endpoint().buffer(4096);
+  const std::uint64_t word = 1;
+  Batch batch;
+  batch.write({0, 4096}, buffer.data(), 4096);
+  batch.write_word({0, 64}, &word);
+  ASSERT_TRUE(client.submit(batch));
+  EXPECT_GT(simulation->time(), 1 * kMicrosecond);
+  EXPECT_LT(simulation->time(), 4 * kMicrosecond);
+}
+
 TEST(Model, PopulatingTakesNoTime) {
   const auto simulation = Simulation::make({.bytes = 16 << 20, .huge_pages = false}).value();
   Client client(simulation->attach());

@@ -106,7 +106,7 @@ class Model final : public Network, private EventHandler {
         fetch = preset_.dma_latency;
       }
       const Time sent = nic.out.take(at, preset_.on_wire(preset_.request_bytes(verb)));
-      last = sent + fetch + propagation_;
+      last = std::max(last, sent + fetch + propagation_);  // a queue pair keeps the order
       if (first == 0) first = last;
     }
     ++flight.left;
