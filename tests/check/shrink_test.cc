@@ -101,6 +101,19 @@ TEST(Shrink, GivesTheFailureBackWhereNothingSmallerFails) {
   EXPECT_EQ(shrunk.smallest.outcome.problems, failure.outcome.problems);
 }
 
+// What is wrong with a key's history is not given up for what says less.
+TEST(Shrink, KeepsToHistories) {
+  const RunCheck run = [](const CheckPlan& plan) {
+    CheckOutcome outcome;
+    outcome.problems.emplace_back("always something");
+    if (plan.operations >= 10) outcome.suspect.emplace("key", KeyHistory{});
+    return outcome;
+  };
+  const Shrunk shrunk = shrink_quietly(big_failure(run), run);
+  EXPECT_EQ(shrunk.smallest.plan.operations, 10u);
+  EXPECT_TRUE(shrunk.smallest.outcome.suspect);
+}
+
 TEST(Shrink, StopsWhenInterrupted) {
   unsigned runs = 0;
   const RunCheck run = failing_where([](const CheckPlan&) { return true; }, &runs);
@@ -162,7 +175,7 @@ TEST(FailureReport, HasProblemsHistoryAndCommand) {
   EXPECT_THAT(text, AllOf(HasSubstr("FAILED: seed 5 of sherman:keys=integer\n"),
                           HasSubstr("  first line\n  second line\n  another problem\n"),
                           HasSubstr("of 10 plans"), HasSubstr(failure.plan.describe())));
-  EXPECT_THAT(text, AllOf(HasSubstr("key 0x000000000000002a, 4 of 4 operations"),
+  EXPECT_THAT(text, AllOf(HasSubstr("Key 0x000000000000002a: 4 of its 4 operations"),
                           HasSubstr("client 0: get 'from nowhere' -> done\n")));
   EXPECT_TRUE(text.ends_with("Replay:\n  " + failure.plan.command() + "\n")) << text;
 }

@@ -3,11 +3,15 @@
 file(GLOB_RECURSE mutated CONFIGURE_DEPENDS
   "${PROJECT_SOURCE_DIR}/src/pool/*.cc" "${PROJECT_SOURCE_DIR}/src/index/*.cc")
 list(APPEND sources ${mutated})
+# And the command, so that what it prints of a failure can be tried.
+file(GLOB command CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/cli/*.cc")
+list(FILTER command EXCLUDE REGEX "/(main|bench[a-z_]*)\\.cc$")
+list(APPEND sources ${command})
 if(NOT TARGET mutants_on)
   add_library(mutants_on INTERFACE)
   target_compile_definitions(mutants_on INTERFACE PANDO_MUTANTS)
 endif()
-set(LIBRARIES mutants_on)
+set(LIBRARIES mutants_on CLI11::CLI11)
 
 # It tests the checker: once, in the plain builds, is enough.
 set(SANITIZERS "")

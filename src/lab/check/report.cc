@@ -69,7 +69,8 @@ std::string format_history(const CheckPlan& plan, const std::string& key,
                            const KeyHistory& history) {
   const KeyHistory core = shortest_contradiction(history);
   std::string text = fmt::format(
-      "History of key {}, {} of {} operations; [begin, end] in turns:\n  at first: {}\n",
+      "Key {}: {} of its {} operations, which no order explains; [begin, end] by a common counter\n"
+      "  at first: {}\n",
       describe(from_order_bytes(plan.index.key_type, key)), core.operations.size(),
       history.operations.size(), format_start(core));
   // The contradiction is at the end.

@@ -88,14 +88,15 @@ class Shrinker {
     return false;
   }
 
-  // True where it fails: it is the smallest now.
+  // True where it fails as well: it is the smallest now.
   bool try_plan(FaultSet faults, const CheckSizes& sizes) {
     auto candidate = draw_plan(plan().seed, plan().index_words, faults, sizes);
     if (!candidate || over() || !tried_.insert(candidate->command()).second) return false;
     ++shrunk_.runs;
     progress_.show("shrinking", shrunk_.runs, options_.most_runs, Clock::now() - began_);
     CheckOutcome outcome = run_(*candidate);
-    if (!outcome.failed()) return false;
+    const bool tells_less = shrunk_.smallest.outcome.suspect && !outcome.suspect;
+    if (!outcome.failed() || tells_less) return false;
     shrunk_.smallest = {std::move(*candidate), std::move(outcome)};
     return true;
   }

@@ -4,8 +4,8 @@
 // The seed stays, so that CheckPlan::command() replays what was found. Whether a smaller plan fails
 // is a matter of luck: its clients meet at other moments. So the smallest sizes are tried first,
 // again and again until none of them fails, or `most_runs` have been made. The failure need not be
-// the one that the shrinking began with; a smaller way to see that something is wrong is welcome
-// whatever it shows.
+// the one that the shrinking began with; a smaller way to see that something is wrong is welcome.
+// But one that shows in the history of a key stays such a one: no other tells as much.
 #pragma once
 
 #include <atomic>
