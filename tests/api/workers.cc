@@ -39,6 +39,7 @@ TEST_P(Workers, HundredsOfTasks) {
 }
 
 TEST_P(Workers, ManyThreadsWithManyTasks) {
+  PANDO_NEEDS_THREADS();
   Pool pool = open_pool();
   const Index index = create_index(pool);
   constexpr std::size_t kThreads = 4;

@@ -212,6 +212,7 @@ TEST_P(Catalogue, ManyRoundsTakeNoMoreMemory) {
 }
 
 TEST_P(Catalogue, CreatedByManyAtOnceExactlyOneWins) {
+  PANDO_NEEDS_THREADS();
   Pool pool = open_pool();
   for (int round = 0; round < 10; ++round) {
     const std::string name = "race " + std::to_string(round);

@@ -67,6 +67,7 @@ class Concurrency : public ConformanceTest {
 };
 
 TEST_P(Concurrency, FewHotKeysOnOneComputeNode) {
+  PANDO_NEEDS_THREADS();
   Pool pool = open_pool();
   const Index index = create_index(pool);
   HistoryRecorder recorder;
@@ -83,6 +84,7 @@ TEST_P(Concurrency, FewHotKeysOnOneComputeNode) {
 }
 
 TEST_P(Concurrency, FewHotKeysOnSeveralComputeNodes) {
+  PANDO_NEEDS_THREADS();
   Pool pool = open_pool();
   create_index(pool);
   std::vector<Index> views = open_on_nodes(pool, 3);
@@ -102,6 +104,7 @@ TEST_P(Concurrency, FewHotKeysOnSeveralComputeNodes) {
 
 // Values of different sizes, some out of line: a mixture of two is no value of anyone.
 TEST_P(Concurrency, BigAndSmallValuesAreNeverMixed) {
+  PANDO_NEEDS_THREADS();
   Pool pool = open_pool();
   create_index(pool);
   const std::vector<Index> views = open_on_nodes(pool, 4);
@@ -125,6 +128,7 @@ TEST_P(Concurrency, BigAndSmallValuesAreNeverMixed) {
 
 // Hot keys are read and written while other clients make their leaves split and merge.
 TEST_P(Concurrency, HotKeysAmongSplitsAndMerges) {
+  PANDO_NEEDS_THREADS();
   Pool pool = open_pool();
   create_index(pool);
   HistoryRecorder recorder;
@@ -155,6 +159,7 @@ TEST_P(Concurrency, HotKeysAmongSplitsAndMerges) {
 }
 
 TEST_P(Concurrency, CoroutinesOnWorkersOfSeveralComputeNodes) {
+  PANDO_NEEDS_THREADS();
   Pool pool = open_pool();
   create_index(pool);
   HistoryRecorder recorder;
@@ -190,6 +195,7 @@ TEST_P(Concurrency, CoroutinesOfOneThreadOnOneKey) {
 
 // Everyone inserts into the empty tree at once; the root splits under all of them.
 TEST_P(Concurrency, FirstInsertsAndRootSplits) {
+  PANDO_NEEDS_THREADS();
   Pool pool = open_pool("512MiB");
   const std::uint64_t per_thread = scaled(500, 150);
   constexpr std::size_t kThreads = 4;
@@ -212,6 +218,7 @@ TEST_P(Concurrency, FirstInsertsAndRootSplits) {
 }
 
 TEST_P(Concurrency, OfManyInsertsOfOneKeyExactlyOneWins) {
+  PANDO_NEEDS_THREADS();
   Pool pool = open_pool();
   const Index index = create_index(pool);
   const std::uint64_t keys = scaled(1'500, 200);
@@ -239,6 +246,7 @@ TEST_P(Concurrency, OfManyInsertsOfOneKeyExactlyOneWins) {
 }
 
 TEST_P(Concurrency, OfManyErasesOfOneKeyExactlyOneWins) {
+  PANDO_NEEDS_THREADS();
   Pool pool = open_pool();
   const Index index = create_index(pool);
   const std::uint64_t keys = scaled(1'500, 200);
@@ -259,6 +267,7 @@ TEST_P(Concurrency, OfManyErasesOfOneKeyExactlyOneWins) {
 // Each thread owns some keys and must always read its own writes, whatever the others do to the
 // leaves they share.
 TEST_P(Concurrency, OwnWritesAreSeenBetweenOthersWrites) {
+  PANDO_NEEDS_THREADS();
   Pool pool = open_pool();
   const Index index = create_index(pool);
   constexpr std::size_t kThreads = 4;

@@ -222,6 +222,7 @@ TEST_P(Errors, FullPoolChangesNothing) {
 
 // Splits that fail for want of memory under many writers leave a sound tree.
 TEST_P(Errors, OutOfMemoryUnderConcurrentInserts) {
+  PANDO_NEEDS_THREADS();
   Pool pool = open_pool("16MiB");
   const Index index = create_index(pool);
   constexpr std::size_t kThreads = 3;

@@ -131,6 +131,7 @@ TEST_P(Scans, OnAnEmptyCache) {
 
 // Keys divisible by 4 stay, the others come and go. Every scan must return all of the former.
 TEST_P(Scans, KeysPresentThroughoutAreNeverMissed) {
+  PANDO_NEEDS_THREADS();
   Pool pool = open_pool();
   const Index index = create_index(pool);
   const std::uint64_t count = scaled(4'000, 800);
@@ -174,6 +175,7 @@ TEST_P(Scans, KeysPresentThroughoutAreNeverMissed) {
 
 // The contract in full, by the checker: each scanned key is a read during the scan.
 TEST_P(Scans, ValuesAndAbsencesAreOfTheScansTime) {
+  PANDO_NEEDS_THREADS();
   Pool pool = open_pool();
   create_index(pool);
   HistoryRecorder recorder;

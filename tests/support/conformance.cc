@@ -48,11 +48,7 @@ void ConformanceTest::erase_all(const Index& index, std::uint64_t begin, std::ui
   return ::testing::AssertionFailure() << verdict.explanation;
 }
 
-void ConformanceTest::run_threads(std::size_t count, const std::function<void(std::size_t)>& body) {
-  if (GetParam().simulated()) {
-    for (std::size_t i = 0; i < count; ++i) body(i);
-    return;
-  }
+void run_threads(std::size_t count, const std::function<void(std::size_t)>& body) {
   std::latch start(static_cast<std::ptrdiff_t>(count));
   std::vector<std::jthread> threads;
   for (std::size_t i = 0; i < count; ++i) {

@@ -45,10 +45,6 @@ class ConformanceTest : public ::testing::TestWithParam<IndexCase> {
   // put(key(n), numbered_value(n, round)) for begin <= n < end.
   void fill(const Index& index, std::uint64_t begin, std::uint64_t end,
             std::uint64_t round = 0) const;
-  // body(0) … body(count - 1), each on its own thread, all released at once; one after the other
-  // where the fabric is a simulation, which one thread alone may use (`pando check` has clients
-  // meet there).
-  static void run_threads(std::size_t count, const std::function<void(std::size_t)>& body);
   void erase_all(const Index& index, std::uint64_t begin, std::uint64_t end) const;
   // Exactly the keys begin … end - 1 of that round, and no other.
   ::testing::AssertionResult holds_numbers(const Index& index, std::uint64_t begin,
@@ -60,6 +56,14 @@ class ConformanceTest : public ::testing::TestWithParam<IndexCase> {
 
 // Every history of the recorder is linearizable.
 ::testing::AssertionResult linearizable(const HistoryRecorder& recorder);
+
+// body(0) … body(count - 1), each on its own thread, all released at once.
+void run_threads(std::size_t count, const std::function<void(std::size_t)>& body);
+
+// First in a test that uses several: a simulation may be used by one alone, and `pando check` has
+// its clients meet there.
+#define PANDO_NEEDS_THREADS() \
+  if (GetParam().simulated()) GTEST_SKIP() << "a simulation is for one thread"
 
 // Lets other threads run now and then. Threads of short tests on few cores otherwise run one after
 // the other, each within its time slice, and nothing meets.
