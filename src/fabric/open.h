@@ -1,6 +1,7 @@
 // From a URL to a fabric.
 //
 //   embedded:SIZE[?nodes=N&masked_cas=native|emulated&onchip=SIZE&huge=on|off]
+//   sim:SIZE[?nodes=N&preset=NAME&adversary=SEED&masked_cas=native|emulated&huge=on|off]
 //
 // SIZE is the total of all nodes, as base::parse_size() has it: 4GiB, 64M. Errors name the part of
 // the URL at fault.
