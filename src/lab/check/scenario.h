@@ -8,8 +8,8 @@
 //     or comes back. Scans and multi_gets are part of the histories (history.h).
 //  2. No operation answers an error that the faults do not explain, or hangs.
 //  3. The structure is sound (Index::check), and every key can still be written.
-//  4. Where nobody died and no link broke, no block is lost: with the index dropped, as many have
-//     been freed as were allocated.
+//  4. Where nobody died and no link broke, nobody is taken for dead, and no block is lost: with the
+//     index dropped, as many have been freed as were allocated.
 //
 // The same plan gives the same outcome, to the bit (digest).
 #pragma once
