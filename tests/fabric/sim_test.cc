@@ -1,6 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -198,6 +202,197 @@ TEST(Model, PopulatingTakesNoTime) {
   simulation->set_instant(false);
   EXPECT_EQ(client.read_word({0, 4096}), 7u);
   EXPECT_GT(simulation->time(), 0u);
+}
+
+// ---- The adversary: what it does, and what it may not
+// --------------------------------------------
+
+class Adversary : public testing::TestWithParam<std::uint64_t> {
+ protected:
+  static constexpr Address kPlace{0, 8192};
+  static constexpr std::size_t kLines = 8;
+
+  Adversary() : simulation_(make(GetParam())) {
+    for (int i = 0; i < 3; ++i) clients_.push_back(std::make_unique<Client>(simulation_->attach()));
+  }
+  static std::unique_ptr<Simulation> make(std::uint64_t seed) {
+    AdversaryOptions rough;
+    rough.seed = seed;
+    rough.tear = 80;
+    rough.delay = 20;
+    return Simulation::make({.bytes = 2 << 20, .huge_pages = false, .adversary = rough}).value();
+  }
+  Client& client(std::size_t i) { return *clients_[i]; }
+  // Until all tasks have ended.
+  void run() {
+    for (auto& each : clients_) each->worker().run();
+  }
+
+  // All words of all lines the same, `rounds` times.
+  static Task<void> write_patterns(Client& client, unsigned rounds) {
+    const Buffer buffer = client.endpoint().buffer(kLines * kLineBytes);
+    for (std::uint64_t round = 1; round <= rounds; ++round) {
+      for (std::size_t i = 0; i < buffer.size(); i += 8) std::memcpy(buffer.data() + i, &round, 8);
+      Batch batch;
+      batch.write(kPlace, buffer.data(), buffer.size());
+      EXPECT_TRUE(co_await client.endpoint().submit(batch));
+    }
+  }
+
+  std::unique_ptr<Simulation> simulation_;
+  std::vector<std::unique_ptr<Client>> clients_;
+};
+INSTANTIATE_TEST_SUITE_P(Seeds, Adversary, testing::Range<std::uint64_t>(1, 9));
+
+// Rules 2 and 3: a line is of one moment; the lines of a READ are not.
+TEST_P(Adversary, TearsReadsBetweenLinesAndNotWithin) {
+  unsigned mixed = 0;
+  const auto read = [&](Client& reader) -> Task<void> {
+    const Buffer buffer = reader.endpoint().buffer(kLines * kLineBytes);
+    for (int i = 0; i < 300; ++i) {
+      Batch batch;
+      batch.read(kPlace, buffer.data(), buffer.size());
+      EXPECT_TRUE(co_await reader.endpoint().submit(batch));
+      const auto* words = reinterpret_cast<const std::uint64_t*>(buffer.data());
+      bool same = true;
+      for (std::size_t word = 0; word < kLines * 8; ++word) {
+        EXPECT_EQ(words[word], words[word / 8 * 8]) << "a torn line";
+        same &= words[word] == words[0];
+      }
+      mixed += same ? 0u : 1u;
+    }
+  };
+  client(0).worker().spawn(write_patterns(client(0), 300));
+  client(1).worker().spawn(read(client(1)));
+  run();
+  EXPECT_GT(mixed, 10u);
+  EXPECT_GT(simulation_->coverage().torn, 100u);
+}
+
+// Rules 5 and 7.
+TEST_P(Adversary, SumsAreExactAndCompletedWritesVisible) {
+  const auto add = [](Client& adder) -> Task<void> {
+    for (int i = 0; i < 200; ++i) {
+      Batch batch;
+      batch.fetch_add({0, 64}, 1);
+      EXPECT_TRUE(co_await adder.endpoint().submit(batch));
+    }
+  };
+  for (std::size_t i = 0; i < 3; ++i) client(i).worker().spawn(add(client(i)));
+  run();
+  EXPECT_EQ(client(1).read_word({0, 64}), 600u);
+  client(0).write_word({0, 64}, 7);
+  EXPECT_EQ(client(2).read_word({0, 64}), 7u);
+}
+
+// Rule 4: what stands behind a WRITE in a batch is not seen before it.
+TEST_P(Adversary, KeepsTheOrderWithinABatch) {
+  const Address flag{0, 64};
+  const auto publish = [&](Client& writer) -> Task<void> {
+    const Buffer buffer = writer.endpoint().buffer(kLines * kLineBytes);
+    for (std::uint64_t round = 1; round <= 200; ++round) {
+      for (std::size_t i = 0; i < buffer.size(); i += 8) std::memcpy(buffer.data() + i, &round, 8);
+      Batch batch;
+      batch.write(kPlace, buffer.data(), buffer.size());
+      batch.write_word(flag, &round);
+      EXPECT_TRUE(co_await writer.endpoint().submit(batch));
+    }
+  };
+  const auto look = [&](Client& reader) -> Task<void> {
+    const Buffer buffer = reader.endpoint().buffer(kLines * kLineBytes);
+    for (int i = 0; i < 200; ++i) {
+      Batch first;
+      first.read(flag, buffer.data(), 8);
+      EXPECT_TRUE(co_await reader.endpoint().submit(first));
+      const std::uint64_t seen = *reinterpret_cast<const std::uint64_t*>(buffer.data());
+      Batch second;
+      second.read(kPlace, buffer.data(), buffer.size());
+      EXPECT_TRUE(co_await reader.endpoint().submit(second));
+      const auto* words = reinterpret_cast<const std::uint64_t*>(buffer.data());
+      for (std::size_t word = 0; word < kLines * 8; ++word) EXPECT_GE(words[word], seen);
+    }
+  };
+  client(0).worker().spawn(publish(client(0)));
+  client(1).worker().spawn(look(client(1)));
+  run();
+}
+
+// Rule 9: over a cut link the outcome is unknown; what comes late comes before the next verb that
+// the client posts there, and never after it.
+TEST_P(Adversary, WhatWasUnderWayIsOverBeforeTheNextVerb) {
+  unsigned unknown = 0;
+  unsigned happened = 0;
+  for (std::uint64_t round = 1; round <= 60; ++round) {
+    const Address word{0, 64 * round};
+    Batch batch;
+    batch.write_word(word, &round);
+    Status status;
+    const auto write = [&](Client& writer) -> Task<void> {
+      status = co_await writer.endpoint().submit(batch);
+    };
+    client(0).worker().spawn(write(client(0)));
+    simulation_->engine().at(simulation_->time() + round * 50 * kNanosecond, [&] {
+      simulation_->cut_link(client(0).fabric().client(), 0, kMicrosecond);
+    });
+    client(0).worker().run();
+    if (status) {
+      EXPECT_EQ(client(1).read_word(word), round);
+      continue;
+    }
+    EXPECT_EQ(status.error().code(), ErrorCode::kUnavailable);
+    if (batch[0].outcome == Outcome::kIndeterminate) ++unknown;
+    simulation_->engine().run_until([] { return false; }, simulation_->time() + 2 * kMicrosecond);
+    const std::uint64_t settled = client(0).read_word(word);  // the next verb
+    EXPECT_TRUE(settled == 0 || settled == round);
+    if (batch[0].outcome == Outcome::kNotExecuted) EXPECT_EQ(settled, 0u);
+    happened += settled == round ? 1u : 0u;
+    simulation_->engine().run_until([] { return false; }, simulation_->time() + kMillisecond);
+    EXPECT_EQ(client(1).read_word(word), settled) << "an effect after the client's next verb";
+  }
+  EXPECT_GT(unknown, 0u);
+  EXPECT_GT(happened, 0u);
+}
+
+// Rule 10.
+TEST_P(Adversary, NothingOfAFencedClientTakesEffect) {
+  const ClientId victim = client(0).fabric().client();
+  const auto write = [](Client& writer) -> Task<void> {
+    for (std::uint64_t i = 1; i < 1'000'000; ++i) {
+      Batch batch;
+      batch.write_word({0, 64}, &i);
+      if (!co_await writer.endpoint().submit(batch)) break;
+    }
+  };
+  client(0).worker().spawn(write(client(0)));
+  simulation_->after_steps(victim, 20, Counted::kAll,
+                           [&] { simulation_->hold(victim, std::nullopt); });
+  simulation_->engine().run_until([] { return false; }, simulation_->time() + kMillisecond);
+  ASSERT_TRUE(client(1).fabric().fence(victim));
+  const std::uint64_t last = client(1).read_word({0, 64});
+  EXPECT_GE(last, 20u);
+  simulation_->release(victim);
+  client(0).worker().run();  // ends by an error
+  EXPECT_EQ(client(1).read_word({0, 64}), last);
+}
+
+TEST_P(Adversary, AMemoryNodeComesBackWithItsMemoryOrSaysThatItIsLost) {
+  client(0).write_word({0, 64}, 7);
+  simulation_->stop_node(0, 10 * kMicrosecond, false);
+  Batch batch;
+  batch.fetch_add({0, 64}, 1);
+  EXPECT_FALSE(client(0).submit(batch));
+  simulation_->engine().run_until([] { return false; }, simulation_->time() + kMillisecond);
+  EXPECT_GE(client(1).read_word({0, 64}), 7u);
+
+  simulation_->stop_node(0, 10 * kMicrosecond, true);
+  simulation_->engine().run_until([] { return false; }, simulation_->time() + kMillisecond);
+  Batch again;
+  again.fetch_add({0, 64}, 1);
+  const Status status = client(0).submit(again);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code(), ErrorCode::kDataLost);
+  Client newcomer(simulation_->attach());
+  EXPECT_EQ(newcomer.read_word({0, 64}), 0u);
 }
 
 }  // namespace

@@ -13,5 +13,8 @@ if(NOT TARGET mutants_on)
 endif()
 set(LIBRARIES mutants_on CLI11::CLI11)
 
+# Clang-tidy has seen these files once already.
+set(CMAKE_EXPORT_COMPILE_COMMANDS OFF)
+
 # It tests the checker: once, in the plain builds, is enough.
 set(SANITIZERS "")

@@ -55,8 +55,8 @@ class Adversary final : public Network, private EventHandler {
     Batch& batch = *flight.batch;
     for (std::size_t i = 0; i < batch.size(); ++i) {
       const NodeId node = batch[i].target.node();
-      settle_ghosts(*flight.client, node);
       if (is_broken(flight, node)) continue;
+      settle_ghosts(*flight.client, node);
       if (!reachable(*flight.client, node)) break_off(flight, node, ErrorCode::kUnavailable);
       if (lost_its_memory(*flight.client, node)) break_off(flight, node, ErrorCode::kDataLost);
     }
@@ -124,11 +124,7 @@ class Adversary final : public Network, private EventHandler {
 
   void plan(Flight& flight) {
     const Batch& batch = *flight.batch;
-    Time begin = now() + one_way();
-    if (chance(options_.delay)) {
-      begin += up_to(options_.longest_delay);
-      ++cluster_.coverage.delayed;
-    }
+    const Time begin = now() + one_way();
     barriers_.clear();
     for (std::size_t i = 0; i < batch.size(); ++i) {
       const Verb& verb = batch[i];
@@ -145,7 +141,12 @@ class Adversary final : public Network, private EventHandler {
     for (auto& [id, barrier] : barriers_) {
       if (id == node) return barrier;
     }
-    return barriers_.emplace_back(node, begin + up_to(options_.latency)).second;
+    Time arrives = begin + up_to(options_.latency);
+    if (chance(options_.delay)) {  // on its way to this node, whatever becomes of the others
+      arrives += up_to(options_.longest_delay);
+      ++cluster_.coverage.delayed;
+    }
+    return barriers_.emplace_back(node, arrives).second;
   }
 
   // When its last step is.
@@ -219,12 +220,11 @@ class Adversary final : public Network, private EventHandler {
       most = verb.length > kLineBytes ? Counted::kLongWrites : Counted::kWrites;
     }
     std::vector<std::function<void()>> due;
-    std::erase_if(client.triggers, [&](Trigger& trigger) {
-      if (trigger.counted > most) return false;
-      if (trigger.steps_left-- > 1) return false;
+    for (Trigger& trigger : client.triggers) {
+      if (trigger.counted > most || --trigger.steps_left > 0) continue;
       due.push_back(std::move(trigger.action));
-      return true;
-    });
+    }
+    std::erase_if(client.triggers, [](const Trigger& trigger) { return trigger.steps_left == 0; });
     for (const auto& action : due) action();
   }
 
@@ -311,7 +311,7 @@ class Adversary final : public Network, private EventHandler {
   void haunt(std::uint64_t serial) {
     const auto ghost = std::ranges::find(ghosts_, serial, &Ghost::serial);
     if (ghost == ghosts_.end()) return;
-    if (!cluster_.nodes[ghost->node].up) {
+    if (!cluster_.nodes[ghost->node].up || lost_its_memory(*ghost->client, ghost->node)) {
       ghosts_.erase(ghost);
       return;
     }

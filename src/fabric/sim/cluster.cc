@@ -92,6 +92,7 @@ Flight& Cluster::take_off(SimEndpoint& endpoint, ClientState& client, Batch& bat
   flight.posted = flight.ends = engine.time();
   flight.left = 0;
   flight.wire = 0;
+  flight.longest_wire = 0;
   flight.previous = nullptr;
   flight.next = client.flights;
   if (flight.next != nullptr) flight.next->previous = &flight;
@@ -150,7 +151,8 @@ SimEndpoint::SimEndpoint(std::shared_ptr<Cluster> cluster, ClientState& client,
 
 SimEndpoint::~SimEndpoint() {
   abandon_all();
-  std::erase(client_.seats, worker().seat());
+  // One of them: a worker may have several endpoints.
+  client_.seats.erase(std::ranges::find(client_.seats, worker().seat()));
 }
 
 void SimEndpoint::abandon_all() {

@@ -62,6 +62,7 @@ struct Flight {
   Time ends = 0;           // model: as far as is known; adversary: when it is to complete
   std::uint32_t left = 0;  // model: memory nodes that have yet to answer
   Time wire = 0;           // model: what the answers take of the client's link
+  Time longest_wire = 0;   // model: and those of one node, at most
   // The adversary's plan, by time; the next one; what goes wrong.
   std::vector<Step> steps;
   std::size_t next_step = 0;

@@ -8,6 +8,7 @@ namespace {
 
 // Engine's own events, told apart by their subject being null and by `detail`.
 constexpr std::uint64_t kActionMark = std::uint64_t{1} << 63;
+constexpr std::uint64_t kTurnMark = std::uint64_t{1} << 62;
 
 }  // namespace
 
@@ -31,8 +32,11 @@ void Engine::happen(const Event& event) {
     action();
     return;
   }
+  const bool turn = (event.detail & kTurnMark) != 0;
   const auto seat = static_cast<Seat>(event.detail);
-  if (seats_[seat].serial == event.serial) ready(seat);
+  if (seats_[seat].serial != event.serial) return;
+  if (turn) seats_[seat].turning = false;
+  ready(seat);
 }
 
 bool Engine::advance() {
@@ -66,8 +70,10 @@ void Engine::run(Seat seat) {
   running_ = kNobody;
   Place& after = seats_[seat];  // others may have joined meanwhile
   ++after.turns;
-  if (after.worker->has_ready()) {
-    queue_.push(now_ + kTurn, {.handler = this, .serial = after.serial, .detail = seat});
+  if (after.worker->has_ready() && !after.turning) {
+    after.turning = true;
+    queue_.push(now_ + kTurn,
+                {.handler = this, .serial = after.serial, .detail = kTurnMark | seat});
   }
 }
 
@@ -110,8 +116,9 @@ void Engine::pass_time(Seat seat) {
     throw std::logic_error("a plain call from within a simulated task: use the coroutine form");
   }
   const std::uint64_t before = seats_[seat].turns;
+  const Time limit = now_ + kLongestCall;
   while (seats_[seat].turns == before) {
-    if (!advance()) {
+    if (!advance() || now_ > limit) {
       throw std::logic_error("a simulated task waits for something that will never happen");
     }
   }

@@ -4,12 +4,14 @@
 //  1. Nothing here asks the machine for the time or for randomness: the same calls give the same
 //     run, everywhere.
 //  2. Code of workers takes no time, with one exception: a worker whose coroutines are ready again
-//     at once (they yielded) goes on a turn (kTurn) later, so that those who spin see time pass.
+//     at once (they yielded) goes on a turn (kTurn) later, or when something else makes it run, so
+//     that those who spin see time pass.
 //     Figures in simulated time are therefore those of the network; a compute node's own work is
 //     free.
 //  3. Workers that are held (paused, or dead) are not run; what becomes ready meanwhile waits.
 //  4. A plain call (Worker::run) lets time pass for all workers. It may not be made from within a
-//     task, which is itself run by the engine.
+//     task, which is itself run by the engine. One that waits for longer than kLongestCall, where
+//     every operation has a deadline, will never end: both are std::logic_error.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +27,7 @@ class Engine final : public task::Clock, public task::Simulator, private EventHa
  public:
   // What a coroutine switch and a look around cost at least.
   static constexpr Time kTurn = 100 * kNanosecond;
+  static constexpr Time kLongestCall = 1000 * kSecond;
 
   Time time() const { return now_; }
   std::uint64_t events() const { return happened_; }
@@ -76,6 +79,7 @@ class Engine final : public task::Clock, public task::Simulator, private EventHa
     bool queued = false;
     bool held = false;
     bool waiting = false;  // has something to run once released
+    bool turning = false;  // its next turn is in the queue
   };
 
   void happen(const Event& event) override;

@@ -102,7 +102,7 @@ class Model final : public Network, private EventHandler {
       Time at = nic.verbs.take(now, slot_);
       Time fetch = 0;  // data that is not within the request comes from memory first
       if (verb.kind == VerbKind::kWrite && verb.length > preset_.inline_limit) {
-        at = nic.dma.take(at, preset_.on_bus(verb.length));
+        at = nic.fetch.take(at, preset_.on_bus(verb.length));
         fetch = preset_.dma_latency;
       }
       const Time sent = nic.out.take(at, preset_.on_wire(preset_.request_bytes(verb)));
@@ -156,6 +156,7 @@ class Model final : public Network, private EventHandler {
     flight.ends = std::max(flight.ends, answered + propagation_ + last_answer);
     // Of several nodes' answers the client's link takes all.
     flight.wire += answers;
+    flight.longest_wire = std::max(flight.longest_wire, answers);
     if (--flight.left > 0) return;
     cluster_.engine.at(
         flight.ends,
@@ -172,31 +173,33 @@ class Model final : public Network, private EventHandler {
       case VerbKind::kRead: {
         Time latency = 0;
         if (!is_onchip(verb)) {
-          at = nic.dma.take(at, preset_.on_bus(lines_bytes(verb)));
+          at = nic.fetch.take(at, preset_.on_bus(lines_bytes(verb)));
           latency = preset_.dma_latency;
         }
         return nic.out.take(at, answer) + latency + delay;
       }
       case VerbKind::kWrite:
         // Acknowledged when it is on its way to memory: nothing can overtake it there.
-        if (!is_onchip(verb)) nic.dma.take(at, preset_.on_bus(lines_bytes(verb)));
+        if (!is_onchip(verb)) nic.store.take(at, preset_.on_bus(lines_bytes(verb)));
         return nic.out.take(at, answer) + delay;
       default:
         break;
     }
-    if (!is_onchip(verb)) nic.dma.take(at, 2 * preset_.on_bus(kLineBytes));
+    if (!is_onchip(verb)) {
+      nic.fetch.take(at, preset_.on_bus(kLineBytes));
+      nic.store.take(at, preset_.on_bus(kLineBytes));
+    }
     const Time ended = hold_word(verb, at + delay);
     delay = ended - at;
     return nic.out.take(at, answer) + delay;
   }
 
-  // An atomic has its word to itself.
+  // An atomic has its word to itself; so do, now and then, two words with one hash.
   Time hold_word(const Verb& verb, Time from) {
-    Word& word = words_[(verb.target.raw() >> 3) * 0x9e3779b97f4a7c15U >> (64 - kWordBits)];
-    if (word.address != verb.target) word = {.address = verb.target, .free_at = 0};
-    const Time time = is_onchip(verb) ? preset_.onchip_atomic : preset_.host_atomic;
-    word.free_at = std::max(from, word.free_at) + time;
-    return word.free_at;
+    Time& free_at = words_[(verb.target.raw() >> 3) * 0x9e3779b97f4a7c15U >> (64 - kWordBits)];
+    free_at =
+        std::max(from, free_at) + (is_onchip(verb) ? preset_.onchip_atomic : preset_.host_atomic);
+    return free_at;
   }
 
   // The answers have come in at the client's card, if its link was free for them.
@@ -204,7 +207,8 @@ class Model final : public Network, private EventHandler {
     const Time now = cluster_.engine.time();
     if (flight.wire > 0) {
       const Time wire = std::exchange(flight.wire, 0);
-      const Time begin = now > wire ? now - wire : 0;
+      // The last answers have been coming in for as long as one node's take.
+      const Time begin = now > flight.longest_wire ? now - flight.longest_wire : 0;
       const Time in = flight.client->nic.in.take(begin, wire);
       if (in > now) {
         cluster_.engine.at(
@@ -227,18 +231,13 @@ class Model final : public Network, private EventHandler {
   }
 
   static constexpr unsigned kWordBits = 16;
-  struct Word {
-    Address address;
-    Time free_at = 0;
-  };
-
   Cluster& cluster_;
   const Preset& preset_;
   const Time slot_;
   const Time propagation_;
   std::vector<Part> parts_;
   std::vector<std::size_t> free_parts_;
-  std::vector<Word> words_ = std::vector<Word>(std::size_t{1} << kWordBits);
+  std::vector<Time> words_ = std::vector<Time>(std::size_t{1} << kWordBits);  // by hash: free at
   std::uint64_t refusals_ = 0;
 };
 

@@ -79,14 +79,16 @@ struct Nic {
   Queue verbs;
   Queue out;
   Queue in;
-  Queue dma;
+  Queue fetch;               // from memory to the card
+  Queue store;               // and back
   std::uint64_t served = 0;  // verbs
 
   void forget() {
     verbs.forget();
     out.forget();
     in.forget();
-    dma.forget();
+    fetch.forget();
+    store.forget();
     served = 0;
   }
 };
@@ -96,7 +98,7 @@ struct NicUse {
   double verbs = 0;
   double out = 0;
   double in = 0;
-  double dma = 0;
+  double dma = 0;  // of the busier direction
   std::uint64_t served = 0;
 };
 

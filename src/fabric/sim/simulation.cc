@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <system_error>
 #include <utility>
 
@@ -34,7 +35,7 @@ class SimFabric final : public Fabric {
   }
   Status fence(ClientId client) override {
     ClientState* const target = cluster_->find(client);
-    if (target == nullptr || !target->present || target->fenced) return {};
+    if (target == nullptr || target->fenced) return {};
     for (std::size_t node = 0; node < cluster_->nodes.size(); ++node) {
       const bool cut = client_.cut_until[node] > cluster_->engine.time();
       if (cluster_->nodes[node].up && !cut) continue;
@@ -100,7 +101,7 @@ NicUse use_of(const Nic& nic, Time elapsed) {
   return {.verbs = part(nic.verbs),
           .out = part(nic.out),
           .in = part(nic.in),
-          .dma = part(nic.dma),
+          .dma = std::max(part(nic.fetch), part(nic.store)),
           .served = nic.served};
 }
 
