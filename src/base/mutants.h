@@ -37,7 +37,7 @@ enum class Mutant : std::uint8_t {
 };
 
 #if defined(PANDO_MUTANTS)
-// Which one is on: one process, one thread.
+// Which one is on. Set while no check runs.
 inline Mutant active_mutant = Mutant::kNone;
 inline bool mutated(Mutant mutant) { return mutant == active_mutant; }
 #else

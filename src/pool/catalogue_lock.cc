@@ -15,6 +15,10 @@ constexpr fabric::Address kLockWord = tables_field(offsetof(PoolTables, catalogu
 }  // namespace
 
 CatalogueLock::~CatalogueLock() {
+  if (word_ != 0) {
+    catalogue_.node_.abandoned_locks().add(kLockWord, word_);
+    catalogue_.node_.kick();
+  }
   if (flag_) catalogue_.locked_.store(false, std::memory_order_release);
 }
 
@@ -27,45 +31,42 @@ Task<Status> CatalogueLock::acquire(Operation& op) {
 }
 
 Task<Status> CatalogueLock::acquire_word(Operation& op) {
-  Membership& membership = catalogue_.node_.membership();
-  const std::uint64_t self = membership.self();
+  ComputeNode& node = catalogue_.node_;
   std::uint64_t expected = 0;
   for (Pause pause(op);;) {
+    word_ =
+        (std::uint64_t{node.membership().self()} << 32) | node.abandoned_locks().next_sequence();
     Batch batch(op.cost());
-    batch.compare_swap(kLockWord, expected, self);
-    if (Status swapped = co_await op.submit(batch); !swapped) co_return swapped;
-    if (batch[0].succeeded()) {
-      word_ = true;
-      co_return Status{};
-    }
-    const std::uint64_t holder = batch[0].previous;
+    batch.compare_swap(kLockWord, expected, word_);
+    const Status swapped = co_await op.submit(batch);
+    if (swapped && batch[0].succeeded()) co_return Status{};
+    if (batch[0].outcome != fabric::Outcome::kIndeterminate) word_ = 0;
+    if (!swapped) co_return swapped;
+    const std::uint64_t seen = batch[0].previous;
     expected = 0;
-    if (holder == 0) continue;
-    if (holder == self) {
-      expected = holder;
-      continue;
-    }
-    auto gone = co_await membership.gone(op, static_cast<OwnerId>(holder));
+    if (seen == 0) continue;
+    const auto holder = static_cast<OwnerId>(seen >> 32);
+    auto gone = co_await node.membership().gone(op, holder);
     if (!gone) co_return fail(gone.error());
     if (*gone) {
-      expected = holder;
+      expected = seen;
       continue;
     }
     op.count_retry();
     if (Status waited = co_await pause.wait("the catalogue"); !waited) {
-      co_return fail(ErrorCode::kTimeout,
-                     fmt::format("the catalogue is held by the compute node in place {}",
-                                 owner_slot(static_cast<OwnerId>(holder))));
+      co_return fail(
+          ErrorCode::kTimeout,
+          fmt::format("the catalogue is held by the compute node in place {}", owner_slot(holder)));
     }
   }
 }
 
 Task<Status> CatalogueLock::release(Operation& op) {
-  if (!std::exchange(word_, false)) co_return Status{};
-  const std::uint64_t self = catalogue_.node_.membership().self();
+  if (word_ == 0) co_return Status{};
   Batch batch(op.cost());
-  batch.compare_swap(kLockWord, self, 0);
+  batch.compare_swap(kLockWord, word_, 0);
   if (Status swapped = co_await op.submit(batch); !swapped) co_return swapped;
+  word_ = 0;
   if (batch[0].succeeded()) co_return Status{};
   co_return fail(ErrorCode::kFenced, "this compute node's lock of the catalogue was taken over");
 }

@@ -1,8 +1,8 @@
 // The catalogue lock: CatalogueLock lock(catalogue); co_await lock.acquire(op); … release(op).
 //
-// The word holds its owner's id. A compute node's own coroutines take turns by a local flag first;
-// so one that holds the flag and finds its own id in the word has found a lock that an earlier one
-// could not give back (its link broke), and takes it.
+// The word is {owner id:32, sequence:32}, as in the locks of nodes. A compute node's own coroutines
+// take turns by a local flag first. A word that could not be given back, because the link broke or
+// the coroutine was destroyed, the housekeeper takes back (abandoned_locks.h).
 #pragma once
 
 #include "pool/catalogue.h"
@@ -14,7 +14,7 @@ namespace pando::pool {
 class CatalogueLock {
  public:
   explicit CatalogueLock(Catalogue& catalogue) : catalogue_(catalogue) {}
-  ~CatalogueLock();  // gives the local flag back
+  ~CatalogueLock();  // gives the local flag back, and abandons a word that may still be there
   CatalogueLock(const CatalogueLock&) = delete;
   CatalogueLock& operator=(const CatalogueLock&) = delete;
 
@@ -27,7 +27,7 @@ class CatalogueLock {
 
   Catalogue& catalogue_;
   bool flag_ = false;
-  bool word_ = false;
+  std::uint64_t word_ = 0;  // ours in far memory, as far as one knows
 };
 
 }  // namespace pando::pool

@@ -93,13 +93,16 @@ Task<Status> ComputeNode::upkeep(Session& session) {
 Task<void> ComputeNode::housekeeping(Session& session) {
   session.mark_housekeeping();
   task::Worker& worker = session.worker();
-  // A second coroutine sleeps, so that this one waits for two things at once.
-  const Task<void> ticker = tick(worker);
+  // A second coroutine sleeps, so that this one waits for two things at once, and the heart beats
+  // on while it has much to collect.
+  const Task<void> ticker = tick(session);
   worker.start(ticker.handle());
   while (!stopping_.load()) {
     if (kicked_.exchange(false)) membership_.want(epochs_.current() + Epochs::kGrace);
     const std::uint64_t before = epochs_.current();
+    at_upkeep_ = true;
     const Status done = co_await upkeep(session);
+    at_upkeep_ = false;
     limbo_.collect();
     note(done, worker.now());
     if (!done && done.error().code() == ErrorCode::kFenced) stopping_.store(true);  // for good
@@ -113,10 +116,13 @@ Task<void> ComputeNode::housekeeping(Session& session) {
   while (!ticker.done()) co_await worker.sleep_for(hurried_beat());
 }
 
-Task<void> ComputeNode::tick(task::Worker& worker) {
+Task<void> ComputeNode::tick(Session& session) {
   while (!stopping_.load()) {
-    co_await worker.sleep_for(beat());
+    co_await session.worker().sleep_for(beat());
     wakeup_.set();
+    if (!at_upkeep_) continue;
+    Operation op(session);
+    (void)co_await membership_.beat(op);  // what is wrong, the next upkeep finds too
   }
 }
 

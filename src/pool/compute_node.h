@@ -78,7 +78,7 @@ class ComputeNode {
   void remove_session(Session* session);
 
   Task<Status> upkeep(Session& session);
-  Task<void> tick(task::Worker& worker);
+  Task<void> tick(Session& session);
   task::Duration beat() const {
     return std::min<task::Duration>(kBeat, task::Duration(options_.lease) / 8);
   }
@@ -99,6 +99,7 @@ class ComputeNode {
   std::uint64_t pool_id_ = 0;
 
   std::atomic<bool> stopping_{false};
+  bool at_upkeep_ = false;  // the housekeeping coroutines' own
   std::atomic<bool> kicked_{false};
   Event wakeup_;
 

@@ -22,6 +22,9 @@ struct Case {
   Mutant mutant;
   std::uint64_t seeds;
   const char* faults = "all";
+  // Where the fault needs a certain crowd to show.
+  const char* index = "sherman";
+  CheckSizes sizes = {};
 };
 
 void PrintTo(const Case& each, std::ostream* out) { *out << each.name; }
@@ -30,9 +33,9 @@ class Mutants : public testing::TestWithParam<Case> {
  protected:
   ~Mutants() override { base::active_mutant = Mutant::kNone; }
 
-  static CheckOutcome run(std::uint64_t seed, const char* faults) {
-    const auto plan = draw_plan(seed, "sherman", FaultSet::parse(faults).value(), {});
-    return run_check(plan.value());
+  static CheckOutcome run(std::uint64_t seed, const Case& given) {
+    const FaultSet faults = FaultSet::parse(given.faults).value();
+    return run_check(draw_plan(seed, given.index, faults, given.sizes).value());
   }
 };
 
@@ -40,7 +43,7 @@ TEST_P(Mutants, IsFound) {
   const Case& given = GetParam();
   base::active_mutant = given.mutant;
   for (std::uint64_t seed = 1; seed <= given.seeds; ++seed) {
-    const CheckOutcome outcome = run(seed, given.faults);
+    const CheckOutcome outcome = run(seed, given);
     if (!outcome.failed()) continue;
     RecordProperty("seed", std::to_string(seed));
     RecordProperty("problem", outcome.problems.front());
@@ -54,24 +57,34 @@ TEST_P(Mutants, IsFound) {
 // What the others are held against: this copy without a mutant is right.
 TEST_F(Mutants, NoneIsFoundWithoutOne) {
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
-    const CheckOutcome outcome = run(seed, "all");
+    const CheckOutcome outcome = run(seed, Case{"none", Mutant::kNone, 0});
     ASSERT_FALSE(outcome.failed()) << "seed " << seed << ": " << outcome.problems.front();
   }
 }
 
 // Most need a handful; those that need a death or a READ at a certain moment, hundreds.
 constexpr std::uint64_t kFew = 200;
-constexpr std::uint64_t kMany = 3000;
+constexpr std::uint64_t kMany = 10'000;
 
 INSTANTIATE_TEST_SUITE_P(
     All, Mutants,
     testing::Values(
         Case{"no_version_check", Mutant::kNoVersionCheck, kMany},
         Case{"bookend_versions", Mutant::kBookendVersions, kMany},
-        Case{"no_birth_check", Mutant::kNoBirthCheck, kMany},
+        Case{"no_birth_check",
+             Mutant::kNoBirthCheck,
+             kMany,
+             "tear,delay",
+             "sherman:keys=bytes,leaf_bytes=256,inner_bytes=512",
+             {.compute_nodes = 3, .clients = 1, .tasks = 2, .operations = 300, .keys = 64}},
         Case{"no_fence_check", Mutant::kNoFenceCheck, kFew},
         Case{"scan_with_gaps", Mutant::kScanWithGaps, kFew},
-        Case{"scan_twice", Mutant::kScanTwice, kMany, "tear"},
+        Case{"scan_twice",
+             Mutant::kScanTwice,
+             kMany,
+             "tear",
+             "sherman:keys=integer,leaf_bytes=512",
+             {.compute_nodes = 3, .clients = 2, .tasks = 2, .operations = 300, .keys = 16}},
         Case{"unlock_first", Mutant::kUnlockFirst, kFew},
         Case{"key_before_value", Mutant::kKeyBeforeValue, kMany},
         Case{"lines_before_header", Mutant::kLinesBeforeHeader, kMany},
@@ -79,7 +92,13 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"no_lock", Mutant::kNoLock, kFew}, Case{"no_epochs", Mutant::kNoEpochs, kFew},
         Case{"update_keeps_old", Mutant::kUpdateKeepsOld, kFew},
         Case{"no_takeover", Mutant::kNoTakeover, kFew}, Case{"no_fence", Mutant::kNoFence, kMany},
-        Case{"no_repair", Mutant::kNoRepair, kMany}, Case{"no_leaving", Mutant::kNoLeaving, kMany},
+        Case{"no_repair", Mutant::kNoRepair, kMany},
+        Case{"no_leaving",
+             Mutant::kNoLeaving,
+             kMany,
+             "kill",
+             "sherman:keys=integer,leaf_bytes=256",
+             {.compute_nodes = 3, .clients = 1, .tasks = 1, .operations = 300, .keys = 64}},
         Case{"forgotten_lock", Mutant::kForgottenLock, kFew}),
     [](const auto& info) { return std::string(info.param.name); });
 

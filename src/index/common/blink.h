@@ -90,6 +90,15 @@ struct Route {
   NodeHandle<K> parent;  // none at the root
   std::size_t slot = 0;  // of `node` in the parent
   bool fresh = false;    // the parent was read from far memory by this operation
+  // An inner node that had to be reached by a step to the right, with its level: the split that
+  // made it was not posted (yet, or its writer could not).
+  struct Unposted {
+    std::uint8_t level;
+    NodeRef node;
+    typename K::Owned separator;
+    typename K::Cell cell;
+  };
+  std::optional<Unposted> unposted = {};
 };
 
 // A node found for a key, with what was noticed on the way.

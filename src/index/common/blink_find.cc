@@ -197,6 +197,10 @@ Task<Result<Route<K>>> BLink<K>::route(Operation& op, View key, std::uint8_t lev
         if (at == start->level) forget_root();
         if (cached) cache_.erase(node->self());
         if (route.parent && !route.fresh) cache_.erase(route.parent->self());
+        if (!cached && (route.fresh || !route.parent) && !route.unposted) {
+          const std::size_t end = node->count();  // where the high fence is
+          route.unposted = {at, node->sibling(), Owned(node->key(end)), node->cell(end)};
+        }
         left = route.node;
         route.node = node->sibling();
         continue;
@@ -351,6 +355,12 @@ Task<Result<Found<K>>> BLink<K>::find(Operation& op, View key, std::uint8_t leve
                                        : co_await this->route(op, key, level);
       if (!routed) co_return fail(routed.error());
       route = std::move(*routed);
+      if (lock != nullptr && route.unposted) {
+        // While no lock is held yet. Should it fail, the next one will see to it.
+        counts_.helped.fetch_add(1, std::memory_order_relaxed);
+        const auto& late = *route.unposted;
+        (void)co_await post(op, late.level, late.separator, late.cell, late.node);
+      }
     } else {
       counts_.cache_hits.fetch_add(1, std::memory_order_relaxed);
     }

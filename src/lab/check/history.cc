@@ -247,9 +247,14 @@ Task<Status> RecordedIndex::erase(Worker& worker, OwnedKey key) {
 
 Task<Status> RecordedIndex::multi_get(Worker& worker, std::vector<OwnedKey> keys) {
   std::vector<Key> views(keys.begin(), keys.end());
-  std::vector<std::size_t> calls;
-  for (const Key& key : views) calls.push_back(client_->invoke(key, OperationKind::kGet, {}));
+  std::vector<std::size_t> calls(views.size());
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    calls[i] = client_->invoke(views[i], OperationKind::kGet, {});
+  }
   auto result = co_await index_.multi_get(worker, views, &account_);
+  if (result && result->size() != views.size()) {
+    result = fail(ErrorCode::kCorrupt, "multi_get: as many answers as keys were asked for");
+  }
   for (std::size_t i = 0; i < calls.size(); ++i) {
     if (!result) {
       client_->respond(calls[i], status_of(result));

@@ -31,7 +31,7 @@ Counts counts_of(const CheckCoverage& coverage) {
       {"kills", coverage.kills},         {"pauses", coverage.pauses},
       {"fenced", fabric.fenced},         {"cut_links", coverage.cuts},
       {"restarts", coverage.restarts},   {"lost_memories", coverage.losses},
-      {"retries", coverage.retries},
+      {"retries", coverage.retries},     {"undecided", coverage.undecided},
   };
   counts.insert(counts.end(), coverage.index.begin(), coverage.index.end());
   return counts;

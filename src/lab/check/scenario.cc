@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 
 #include "api/state.h"
 #include "base/random.h"
@@ -126,11 +127,15 @@ class Scenario {
         recorder_([this](ErrorCode code) { return excused(code); }) {}
 
   CheckOutcome run() {
-    if (set_up()) {
-      schedule_faults();
-      work();
-      inspect();
-      sum_up();
+    try {
+      if (set_up()) {
+        schedule_faults();
+        work();
+        inspect();
+        sum_up();
+      }
+    } catch (const std::logic_error& stuck) {  // the engine's: a plain call that never ends
+      problem(stuck.what());
     }
     take_down();
     for (std::string& problem : recorder_.problems())
@@ -283,7 +288,7 @@ class Scenario {
     return universe_[random.below(2) == 0 ? first : first % (1 + universe_.size() / 8)];
   }
 
-  // No two are the same.
+  // No two are the same, but for empty ones.
   std::string new_value() {
     const std::size_t size = plan_.value_sizes[random_.below(plan_.value_sizes.size())];
     std::string value = fmt::format("{}", ++values_);
@@ -318,7 +323,8 @@ class Scenario {
     Request request{.kind = kind, .key = std::move(key)};
     if (request.writes_value()) request.value = new_value();
     if (kind == Kind::kMultiGet) {
-      for (std::uint64_t i = 0; i <= random.below(6); ++i) request.keys.push_back(draw_key(random));
+      for (std::uint64_t i = 1 + random.below(6); i > 0; --i)
+        request.keys.push_back(draw_key(random));
     }
     if (kind == Kind::kScan) request.limit = 1 + random.below(40);
     return request;
@@ -361,6 +367,7 @@ class Scenario {
 
   // An error that some fault explains.
   bool excused(ErrorCode code) const {
+    if (faults_over_ && !lost_memory_) return false;
     const FaultSet& faults = plan_.faults;
     switch (code) {
       case ErrorCode::kTimeout:
@@ -393,17 +400,18 @@ class Scenario {
   Node& some_node() { return nodes_[random_.below(nodes_.size())]; }
 
   void schedule_faults() {
+    faults_over_ = false;
     if (plan_.faults.has(Fault::kKill)) {
-      for (std::uint64_t i = 0; i <= random_.below(3); ++i) schedule_kill();
+      for (std::uint64_t i = 1 + random_.below(3); i > 0; --i) schedule_kill();
     }
     if (plan_.faults.has(Fault::kPause)) {
-      for (std::uint64_t i = 0; i <= random_.below(3); ++i) at(some_time(), [this] { pause(); });
+      for (std::uint64_t i = 1 + random_.below(3); i > 0; --i) at(some_time(), [this] { pause(); });
     }
     if (plan_.faults.has(Fault::kCut)) {
-      for (std::uint64_t i = 0; i <= random_.below(6); ++i) at(some_time(), [this] { cut(); });
+      for (std::uint64_t i = 1 + random_.below(6); i > 0; --i) at(some_time(), [this] { cut(); });
     }
     if (plan_.faults.has(Fault::kRestart)) {
-      for (std::uint64_t i = 0; i <= random_.below(2); ++i) {
+      for (std::uint64_t i = 1 + random_.below(2); i > 0; --i) {
         at(some_time(), [this] { restart(false); });
       }
     }
@@ -431,7 +439,7 @@ class Scenario {
   }
 
   void kill(Node& victim, bool drop) {
-    if (victim.held || inspecting_) return;
+    if (victim.held || faults_over_) return;
     victim.held = true;
     simulation_->hold(victim.client, std::nullopt, drop);
     note_fault(3 * kLeaseTime, fmt::format("compute node {} dies{}", victim.client,
@@ -441,6 +449,7 @@ class Scenario {
   }
 
   void pause() {
+    if (faults_over_) return;
     Node& node = some_node();
     if (node.held) return;
     const Time lasts = 1 + random_.below(random_.below(2) == 0 ? kLeaseTime / 4 : 4 * kLeaseTime);
@@ -451,6 +460,7 @@ class Scenario {
   }
 
   void cut() {
+    if (faults_over_) return;
     const Time lasts = 1 + random_.below(random_.below(4) == 0 ? 2 * kLeaseTime : kMillisecond);
     const ClientId client = some_node().client;
     const NodeId memory_node = some_memory_node();
@@ -462,6 +472,7 @@ class Scenario {
   }
 
   void restart(bool lose) {
+    if (faults_over_) return;
     const Time lasts = 1 + random_.below(2 * kMillisecond);
     const NodeId node = some_memory_node();
     simulation_->stop_node(node, lasts, lose);
@@ -519,18 +530,18 @@ class Scenario {
 
   void inspect() {
     if (outcome_.failed()) return;
-    // The dead are found out, and faults that are still to come have come.
-    let_time_pass(std::max(last_fault_, simulation_->time()) + 4 * kLeaseTime -
-                  simulation_->time());
+    // The dead are found out, and faults that are still to come have come and gone.
+    let_time_pass(4 * kLeaseTime);
+    while (simulation_->time() < last_fault_ + 4 * kLeaseTime) let_time_pass(kLeaseTime);
+    faults_over_ = true;
     for (const Node& node : nodes_) {
       if (node.index) outcome_.coverage.add_index_counts(node.index->stats().counts);
       for (const Worker& worker : node.workers) {
         outcome_.coverage.retries += worker.counters().retries;
       }
     }
-    inspecting_ = true;
     Node* const inspector = lost_memory_ ? survivor() : add_node();
-    if (inspector == nullptr) return;
+    if (inspector == nullptr) return check_history();
     RecordedIndex& view = inspector->views.emplace_back(*inspector->index, recorder_);
     for (const OwnedKey& key : universe_) look(*inspector, view, {.kind = Kind::kGet, .key = key});
     // Each leaf is written, in any order: whatever was left half done there is found.
@@ -549,7 +560,7 @@ class Scenario {
     if (!lost_memory_) check_structure(*inspector);
     check_history();
     if (!lost_memory_) check_leaks(*inspector);
-    if (!plan_.faults.breaks() && simulation_->coverage().fenced > 0) {
+    if (!something_broke() && simulation_->coverage().fenced > 0) {
       problem("a compute node was taken for dead, though nothing had happened to it");
     }
   }
@@ -622,11 +633,17 @@ class Scenario {
     }
   }
 
+  // Whether any fault beyond tearing and delays has struck.
+  bool something_broke() const {
+    const CheckCoverage& seen = outcome_.coverage;
+    return seen.kills + seen.pauses + seen.cuts + seen.restarts + seen.losses > 0;
+  }
+
   // Blocks of the dead, and those of unknown outcome, are not given back.
   bool unbalanced() const {
     const std::uint64_t allocated = blocks(&pool::Allocator::allocated);
     const std::uint64_t freed = blocks(&pool::Allocator::freed);
-    return plan_.faults.breaks() ? freed > allocated : freed != allocated;
+    return something_broke() ? freed > allocated : freed != allocated;
   }
 
   std::uint64_t blocks(std::uint64_t (pool::Allocator::*count)() const) const {
@@ -652,6 +669,7 @@ class Scenario {
 
   void take_down() {
     if (simulation_ == nullptr) return;
+    faults_over_ = true;
     simulation_->set_trace(nullptr);
     for (Node& node : nodes_) node.workers.clear();  // and the tasks that have not ended
     for (Node& node : nodes_) {
@@ -673,7 +691,7 @@ class Scenario {
   std::deque<Node> nodes_;
   unsigned replacements_ = 0;
   bool lost_memory_ = false;
-  bool inspecting_ = false;
+  bool faults_over_ = true;  // until they are scheduled
   Time last_fault_ = 0;
 };
 

@@ -51,7 +51,7 @@ struct CheckOutcome {
   std::uint64_t digest = 0;    // of everything that was answered
   fabric::sim::Time time = 0;  // simulated
   std::size_t history = 0;     // operations in the history
-  // The first key whose history is not linearizable (or too hard to tell), and its history.
+  // The first key whose history is not linearizable, and its history.
   std::optional<std::pair<std::string, KeyHistory>> suspect;
 
   bool failed() const { return !problems.empty(); }
