@@ -6,6 +6,8 @@
 #   2. Public headers include nothing from src/: they are what applications see.
 #   3. An index knows no fabric by name.
 #   4. Includes name the path from src/, never "../".
+#   5. What runs in simulated time asks the machine for neither time, threads nor randomness: the pool,
+#      the indexes, the simulation. (A line that knows better says "not simulated".)
 #
 # usage: tests/layers.sh [REPOSITORY]
 
@@ -19,6 +21,13 @@ for folder in include src; do
   [[ -d $folder ]] && folders+=("$folder")
 done
 ((${#folders[@]})) || exit 0
+
+status=0
+while IFS= read -r line; do
+  printf '%s\n    %s\n' "$line" "in simulated time there is no clock, thread or randomness of the machine"
+  status=1
+done < <(grep -rnE '(steady|system|high_resolution)_clock::now|std::j?thread\b|this_thread::|random_device' \
+           src/pool src/index src/innet src/fabric/sim 2>/dev/null | grep -v 'not simulated')
 
 find "${folders[@]}" -type f \( -name '*.h' -o -name '*.cc' \) -print0 | sort -z |
   xargs -0 -r grep -HnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' |
@@ -49,4 +58,5 @@ find "${folders[@]}" -type f \( -name '*.h' -o -name '*.cc' \) -print0 | sort -z
       else if (layer ~ /^(index|innet)$/ && target ~ /^fabric\/(embedded|mapped|tcp|rdma|sim)([\/_.]|$)/)
         offence("an index knows no fabric by name")
     }
-    END { exit offences > 0 }'
+    END { exit offences > 0 }' || status=1
+exit "$status"

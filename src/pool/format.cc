@@ -34,7 +34,7 @@ std::uint64_t new_pool_id(Operation& op) {
       static_cast<std::uint64_t>(op.worker().now().time_since_epoch().count()),
       op.node().fabric().client(), 0, 0};
   if (!op.worker().clock().simulated()) {
-    std::random_device random;
+    std::random_device random;  // not simulated
     words[2] = (std::uint64_t{random()} << 32) | random();
     words[3] = (std::uint64_t{random()} << 32) | random();
   }
