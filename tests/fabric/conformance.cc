@@ -436,13 +436,15 @@ TEST_P(FabricConformance, DebugBuildsRefuseMemoryThatIsNotTheEndpoints) {
   std::vector<std::byte> elsewhere(4096);
   const Buffer buffer = endpoint().buffer(64);
   const std::size_t limit = endpoint().caps().inline_limit;
-  ASSERT_LT(limit, elsewhere.size());
   RefusedBatch(
       client(), [&](Batch& batch) { batch.read(Address(0, kBase), elsewhere.data(), 8); },
       "buffers of their endpoint");
-  RefusedBatch(
-      client(), [&](Batch& batch) { batch.write(Address(0, kBase), elsewhere.data(), limit + 1); },
-      "buffers of their endpoint");
+  if (limit < elsewhere.size()) {  // where there is one
+    RefusedBatch(
+        client(),
+        [&](Batch& batch) { batch.write(Address(0, kBase), elsewhere.data(), limit + 1); },
+        "buffers of their endpoint");
+  }
   RefusedBatch(
       client(), [&](Batch& batch) { batch.read(Address(0, kBase), buffer.data(), 4096); },
       "buffers of their endpoint");
