@@ -101,6 +101,10 @@ TEST(Seeds, ThatFailedOnce) {
       {44964, "all", {}},
       // A catalogue lock that could not be given back was held for ever.
       {50023, "all", {}},
+      // A cached inner node hid that its sibling was never posted: a root that stayed split.
+      {114943, "tear,delay,kill,restart", {1, 3, 2, 1, 60, 128}},
+      // Nobody took over the lock of a dead node's parent where there was no need to wait.
+      {121522, "tear,delay,kill", {1, 2, 1, 2, 60, 32}},
   };
   for (const Found& found : all) {
     const CampaignReport report = run_seeds({.indexes = {"sherman"},

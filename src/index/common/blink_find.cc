@@ -193,11 +193,14 @@ Task<Result<Route<K>>> BLink<K>::route(Operation& op, View key, std::uint8_t lev
         }
         node = std::move(loaded->node);
       }
+      if (cached && !node->reaches(key, strict)) {  // outdated; or not, which a fresh one tells
+        cache_.erase(node->self());
+        continue;
+      }
       if (!node->reaches(key, strict)) {  // a half-done split, or an outdated entry
         if (at == start->level) forget_root();
-        if (cached) cache_.erase(node->self());
         if (route.parent && !route.fresh) cache_.erase(route.parent->self());
-        if (!cached && (route.fresh || !route.parent) && !route.unposted) {
+        if ((route.fresh || !route.parent) && !route.unposted) {
           const std::size_t end = node->count();  // where the high fence is
           route.unposted = {at, node->sibling(), Owned(node->key(end)), node->cell(end)};
         }

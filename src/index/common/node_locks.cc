@@ -96,7 +96,16 @@ Task<Result<bool>> NodeLocks::attempt(Operation& op, NodeLock& lock, fabric::Add
     abandon(lock);
     co_return fail(status.error());
   }
+  lock.repair_ = swapped && expected != 0;
+  if (lock.repair_) takeovers_.fetch_add(1, std::memory_order_relaxed);
   co_return swapped;
+}
+
+// Whether a lock with this word may be taken over.
+Task<Result<bool>> NodeLocks::owner_gone(Operation& op, std::uint64_t word) {
+  const auto owner = static_cast<pool::OwnerId>(word >> 32);
+  if (owner == 0 || mutated(Mutant::kNoTakeover)) co_return false;
+  co_return co_await node_.membership().gone(op, owner);
 }
 
 Task<Status> NodeLocks::lock(Operation& op, NodeLock& lock, fabric::Address address,
@@ -126,11 +135,7 @@ Task<Status> NodeLocks::lock(Operation& op, NodeLock& lock, fabric::Address addr
     std::uint64_t seen = 0;
     Result<bool> locked = co_await attempt(op, lock, address, expected, into, bytes, seen);
     if (!locked) co_return fail(locked.error());
-    if (*locked) {
-      lock.repair_ = expected != 0;
-      if (lock.repair_) takeovers_.fetch_add(1, std::memory_order_relaxed);
-      co_return Status{};
-    }
+    if (*locked) co_return Status{};
     op.count_retry();
     // Nobody frees abandoned locks, or finds out who is dead, where housekeeping cannot.
     if (Status healthy = node_.health(); !healthy) {
@@ -147,15 +152,13 @@ Task<Status> NodeLocks::lock(Operation& op, NodeLock& lock, fabric::Address addr
       since = op.worker().now();
       tries = 0;
     }
-    const auto owner = static_cast<pool::OwnerId>(seen >> 32);
-    if (seen != 0 && owner != node_.membership().self() &&
-        op.worker().now() - since > node_.options().lease / 4) {
-      Result<bool> gone = co_await node_.membership().gone(op, owner);
+    if (op.worker().now() - since > node_.options().lease / 4) {
+      Result<bool> gone = co_await owner_gone(op, seen);
       if (!gone) {
         let_go(lock);
         co_return fail(gone.error());
       }
-      if (*gone && !mutated(Mutant::kNoTakeover)) expected = seen;
+      if (*gone) expected = seen;
       since = op.worker().now();
     }
     if (expected == 0) co_await pause(op, tries);
@@ -171,6 +174,11 @@ Task<Result<bool>> NodeLocks::try_lock(Operation& op, NodeLock& lock, fabric::Ad
   }
   std::uint64_t seen = 0;
   Result<bool> locked = co_await attempt(op, lock, address, 0, into, bytes, seen);
+  if (locked && !*locked) {
+    // Known to be dead already, or (most likely) not: no waiting here.
+    Result<bool> gone = co_await owner_gone(op, seen);
+    if (gone && *gone) locked = co_await attempt(op, lock, address, seen, into, bytes, seen);
+  }
   if (locked && !*locked) let_go(lock);
   co_return locked;
 }

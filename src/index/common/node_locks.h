@@ -86,7 +86,7 @@ class NodeLocks {
   // deadline (kTimeout). On error the lock is not held.
   Task<Status> lock(Operation& op, NodeLock& lock, fabric::Address address, std::byte* into,
                     std::size_t bytes);
-  // One attempt. False: someone has it.
+  // Without waiting. False: someone has it who is not known to be dead.
   Task<Result<bool>> try_lock(Operation& op, NodeLock& lock, fabric::Address address,
                               std::byte* into, std::size_t bytes);
 
@@ -112,6 +112,7 @@ class NodeLocks {
   Task<Result<bool>> attempt(Operation& op, NodeLock& lock, fabric::Address address,
                              std::uint64_t expected, std::byte* into, std::size_t bytes,
                              std::uint64_t& seen);
+  Task<Result<bool>> owner_gone(Operation& op, std::uint64_t word);
   Task<Status> read(Operation& op, NodeLock& lock, fabric::Address address, std::byte* into,
                     std::size_t bytes);
   Task<Status> submit_with_unlock(Operation& op, fabric::Batch& batch, NodeLock& lock);
