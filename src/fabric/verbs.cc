@@ -22,10 +22,6 @@ constexpr bool kDebugBuild = false;
 constexpr bool kDebugBuild = true;
 #endif
 
-constexpr bool is_atomic(VerbKind kind) {
-  return kind != VerbKind::kRead && kind != VerbKind::kWrite;
-}
-
 constexpr std::string_view name_of(VerbKind kind) {
   switch (kind) {
     case VerbKind::kRead:

@@ -99,6 +99,10 @@ struct Caps {
 
 enum class VerbKind : std::uint8_t { kRead, kWrite, kCompareSwap, kMaskedCompareSwap, kFetchAdd };
 
+constexpr bool is_atomic(VerbKind kind) {
+  return kind != VerbKind::kRead && kind != VerbKind::kWrite;
+}
+
 enum class Outcome : std::uint8_t { kPending, kExecuted, kNotExecuted, kIndeterminate };
 
 struct Verb {

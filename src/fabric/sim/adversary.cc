@@ -25,10 +25,6 @@ namespace {
 constexpr Time kLongestTimeout = 100 * kMicrosecond;  // until a client notices a broken link
 constexpr std::byte kScribble{0xdb};
 
-bool is_atomic(const Verb& verb) {
-  return verb.kind != VerbKind::kRead && verb.kind != VerbKind::kWrite;
-}
-
 // A WRITE's lines or an atomic that outlived their batch.
 struct Ghost {
   struct Remains {
@@ -151,7 +147,7 @@ class Adversary final : public Network, private EventHandler {
 
   // When its last step is.
   Time plan_verb(Flight& flight, std::uint32_t number, const Verb& verb, Time from) {
-    const std::uint32_t length = is_atomic(verb) ? 0 : verb.length;
+    const std::uint32_t length = is_atomic(verb.kind) ? 0 : verb.length;
     const auto first_line = static_cast<std::uint32_t>(
         std::min<std::uint64_t>(length, kLineBytes - verb.target.offset() % kLineBytes));
     if (first_line == length || !chance(options_.tear)) {
@@ -242,7 +238,7 @@ class Adversary final : public Network, private EventHandler {
       }
       if (verb.kind == VerbKind::kRead)
         std::memset(verb.local, static_cast<int>(kScribble), verb.length);
-      if (is_atomic(verb)) {
+      if (is_atomic(verb.kind)) {
         verb.previous = random_.next();
         atomic_unknown |= verb.outcome == Outcome::kIndeterminate;
       }
