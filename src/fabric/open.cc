@@ -4,6 +4,8 @@
 
 #include <array>
 #include <limits>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "base/parse.h"
@@ -42,12 +44,19 @@ Status assign(To& to, const Result<From>& value) {
   return {};
 }
 
-Status apply(EmbeddedOptions& options, const std::string& name, const std::string& text) {
+// Parameters that both schemes have; nothing where `name` is not one of them.
+template <class Options>
+std::optional<Status> apply_common(Options& options, const std::string& name,
+                                   const std::string& text) {
   if (name == "nodes") {
-    return assign(options.nodes, base::parse_unsigned(name, text, 1, EmbeddedOptions::kMaxNodes));
+    return assign(options.nodes, base::parse_unsigned(name, text, 1, Options::kMaxNodes));
   }
   if (name == "masked_cas") return assign(options.native_masked_cas, parse_masked_cas(text));
   if (name == "huge") return assign(options.huge_pages, base::parse_bool(name, text));
+  return std::nullopt;
+}
+
+Status apply_own(EmbeddedOptions& options, const std::string& name, const std::string& text) {
   if (name == "onchip") {
     constexpr std::uint64_t kMost = std::numeric_limits<std::uint32_t>::max();
     const auto bytes = base::parse_size(name, text);
@@ -62,28 +71,7 @@ Status apply(EmbeddedOptions& options, const std::string& name, const std::strin
                           name));
 }
 
-Result<std::unique_ptr<Fabric>> open_embedded_url(std::string_view text) {
-  const auto rest = parse_rest(text);
-  if (!rest) return fail(rest.error());
-  EmbeddedOptions options;
-  if (rest->place.empty()) {
-    return fail(ErrorCode::kInvalidArgument, "the size is missing, as in embedded:4GiB");
-  }
-  if (Status ok = assign(options.bytes, base::parse_size("size", rest->place)); !ok) {
-    return fail(ok.error());
-  }
-  for (const auto& [name, value] : rest->settings) {
-    if (Status ok = apply(options, name, value); !ok) return fail(ok.error());
-  }
-  return open_embedded(options);
-}
-
-Status apply(sim::SimOptions& options, const std::string& name, const std::string& text) {
-  if (name == "nodes") {
-    return assign(options.nodes, base::parse_unsigned(name, text, 1, sim::SimOptions::kMaxNodes));
-  }
-  if (name == "masked_cas") return assign(options.native_masked_cas, parse_masked_cas(text));
-  if (name == "huge") return assign(options.huge_pages, base::parse_bool(name, text));
+Status apply_own(sim::SimOptions& options, const std::string& name, const std::string& text) {
   if (name == "preset") {
     options.preset = text;
     return {};
@@ -99,30 +87,38 @@ Status apply(sim::SimOptions& options, const std::string& name, const std::strin
                           name));
 }
 
-Result<std::unique_ptr<Fabric>> open_sim_url(std::string_view text) {
+using Opened = Result<std::unique_ptr<Fabric>>;
+
+// `text`: the URL behind the scheme's colon.
+template <class Options, Opened (*Open)(const Options&)>
+Opened open_url(std::string_view scheme, std::string_view text) {
   const auto rest = parse_rest(text);
   if (!rest) return fail(rest.error());
-  sim::SimOptions options;
+  Options options;
   if (rest->place.empty()) {
-    return fail(ErrorCode::kInvalidArgument, "the size is missing, as in sim:4GiB");
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("the size is missing, as in {}:4GiB", scheme));
   }
   if (Status ok = assign(options.bytes, base::parse_size("size", rest->place)); !ok) {
     return fail(ok.error());
   }
   for (const auto& [name, value] : rest->settings) {
-    if (Status ok = apply(options, name, value); !ok) return fail(ok.error());
+    const std::optional<Status> common = apply_common(options, name, value);
+    if (Status ok = common ? *common : apply_own(options, name, value); !ok) {
+      return fail(ok.error());
+    }
   }
-  return sim::open_sim(options);
+  return Open(options);
 }
 
 struct Scheme {
   std::string_view name;
-  Result<std::unique_ptr<Fabric>> (*open)(std::string_view rest);
+  Opened (*open)(std::string_view scheme, std::string_view rest);
 };
 
 constexpr std::array kSchemes = {
-    Scheme{"embedded", open_embedded_url},
-    Scheme{"sim", open_sim_url},
+    Scheme{"embedded", open_url<EmbeddedOptions, open_embedded>},
+    Scheme{"sim", open_url<sim::SimOptions, sim::open_sim>},
 };
 
 std::string known_schemes() {
@@ -134,13 +130,13 @@ std::string known_schemes() {
   return names;
 }
 
-Result<std::unique_ptr<Fabric>> open_by_scheme(std::string_view url) {
+Opened open_by_scheme(std::string_view url) {
   const std::size_t colon = url.find(':');
   const std::string_view name = url.substr(0, colon);
   const std::string_view rest =
       colon == std::string_view::npos ? std::string_view() : url.substr(colon + 1);
   for (const Scheme& scheme : kSchemes) {
-    if (scheme.name == name) return scheme.open(rest);
+    if (scheme.name == name) return scheme.open(name, rest);
   }
   return fail(ErrorCode::kInvalidArgument,
               fmt::format("there is no fabric '{}'; known: {}", name, known_schemes()));
