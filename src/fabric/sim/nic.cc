@@ -11,41 +11,37 @@ namespace {
 constexpr std::uint64_t kGiga = 1'000'000'000;
 
 // The table of docs/simulation.md, "Presets": change both.
+constexpr Preset kConnectX5{.name = "connectx5-100g",
+                            .summary = "ConnectX-5 on PCIe 3.0 x16, 100 Gb/s RoCEv2",
+                            .verbs_per_second = 45'000'000,
+                            .link_bytes_per_second = 12'500'000'000,
+                            .dma_bytes_per_second = 14'300'000'000,
+                            .round_trip = 2 * kMicrosecond,
+                            .dma_latency = 550 * kNanosecond,
+                            .dma_least = 64,
+                            .host_atomic = 550 * kNanosecond,
+                            .onchip_atomic = kSecond / 45'000'000,
+                            .onchip_bytes = 128 << 10,
+                            .inline_limit = 256,
+                            .packet_payload = 4096,
+                            .packet_overhead = 82,
+                            .request_header = 16,
+                            .atomic_header = 28,
+                            .response_header = 4};
+
+// The same link and verb rate: what is new is the bus, and more memory on the card.
+constexpr Preset connectx6() {
+  Preset preset = kConnectX5;
+  preset.name = "connectx6-100g";
+  preset.summary = "ConnectX-6 on PCIe 4.0 x16, 100 Gb/s RoCEv2";
+  preset.dma_bytes_per_second = 28'600'000'000;
+  preset.onchip_bytes = 256 << 10;
+  return preset;
+}
+
 constexpr std::array kPresets = {
-    Preset{.name = "connectx5-100g",
-           .summary = "ConnectX-5 on PCIe 3.0 x16, 100 Gb/s RoCEv2",
-           .verbs_per_second = 45'000'000,
-           .link_bytes_per_second = 12'500'000'000,
-           .dma_bytes_per_second = 14'300'000'000,
-           .round_trip = 2 * kMicrosecond,
-           .dma_latency = 550 * kNanosecond,
-           .dma_least = 64,
-           .host_atomic = 550 * kNanosecond,
-           .onchip_atomic = kSecond / 45'000'000,
-           .onchip_bytes = 128 << 10,
-           .inline_limit = 256,
-           .packet_payload = 4096,
-           .packet_overhead = 82,
-           .request_header = 16,
-           .atomic_header = 28,
-           .response_header = 4},
-    Preset{.name = "connectx6-100g",
-           .summary = "ConnectX-6 on PCIe 4.0 x16, 100 Gb/s RoCEv2",
-           .verbs_per_second = 45'000'000,
-           .link_bytes_per_second = 12'500'000'000,
-           .dma_bytes_per_second = 28'600'000'000,
-           .round_trip = 2 * kMicrosecond,
-           .dma_latency = 550 * kNanosecond,
-           .dma_least = 64,
-           .host_atomic = 550 * kNanosecond,
-           .onchip_atomic = kSecond / 45'000'000,
-           .onchip_bytes = 256 << 10,
-           .inline_limit = 256,
-           .packet_payload = 4096,
-           .packet_overhead = 82,
-           .request_header = 16,
-           .atomic_header = 28,
-           .response_header = 4},
+    kConnectX5,
+    connectx6(),
     Preset{.name = "cxl",
            .summary = "CXL 2.0 memory behind a switch, PCIe 5.0 x16",
            .verbs_per_second = 926'000'000,
