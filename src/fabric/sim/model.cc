@@ -52,17 +52,14 @@ class Model final : public Network, private EventHandler {
 
   void shut_out(ClientState& client) override {
     for (Flight* flight = client.flights; flight != nullptr; flight = flight->next) {
-      flight->serial = 0;  // its events find nothing
-    }
-    // Another loop: refusing pushes events of the new serial.
-    for (Flight* flight = client.flights; flight != nullptr; flight = flight->next) {
+      // Another serial, so that events that are under way find nothing.
       flight->serial = ++refusals_ | (std::uint64_t{1} << 63);
       refuse(*flight);
     }
   }
 
  private:
-  // What an event is: {a node's number, when the last verb arrives}, or a return.
+  // What an event's detail is: the place in parts_ of what arrives, or this for a return.
   static constexpr std::uint64_t kReturn = ~std::uint64_t{0};
 
   struct Part {
