@@ -4,7 +4,6 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <array>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -13,7 +12,7 @@
 #include "api/state.h"
 #include "base/random.h"
 #include "lab/check/history.h"
-#include "lab/keys.h"
+#include "lab/check/request.h"
 #include <pando/pando.h>
 
 namespace pando::lab::check {
@@ -32,91 +31,13 @@ constexpr std::uint64_t kNodeBytes = std::uint64_t{64} << 20;
 constexpr std::chrono::milliseconds kLease{4};
 // Long: locks are not fair, and some seeds make a round trip last for a tenth of a millisecond.
 constexpr std::chrono::milliseconds kDeadline{500};
-constexpr Time kLeaseTime = 4 * kMillisecond;
-constexpr Time kDeadlineTime = 500 * kMillisecond;
+constexpr Time kLeaseTime = static_cast<Time>(kLease.count()) * kMillisecond;
+constexpr Time kDeadlineTime = static_cast<Time>(kDeadline.count()) * kMillisecond;
 // From the last fault, or from the last operation that began, to the next, at most.
 constexpr Time kPatience = 4 * kDeadlineTime;
 constexpr Time kFaultsWithin = 6 * kMillisecond;
 // Of a history, before it is given up as too hard: a second or so.
 constexpr std::size_t kConfigurations = 300'000;
-
-enum class Kind : std::uint8_t { kGet, kPut, kInsert, kUpdate, kErase, kMultiGet, kScan };
-constexpr std::array<std::string_view, 7> kKindNames = {"get",   "put",       "insert", "update",
-                                                        "erase", "multi_get", "scan"};
-
-// What a client is about to do.
-struct Request {
-  Kind kind = Kind::kGet;
-  OwnedKey key;
-  std::string value = {};           // put, insert, update
-  std::vector<OwnedKey> keys = {};  // multi_get
-  std::size_t limit = 0;            // scan
-
-  bool writes_value() const {
-    return kind == Kind::kPut || kind == Kind::kInsert || kind == Kind::kUpdate;
-  }
-};
-
-std::string quoted(std::string_view value) {
-  constexpr std::size_t kShown = 20;
-  return fmt::format("'{}{}'", value.substr(0, kShown), value.size() > kShown ? "…" : "");
-}
-
-std::string describe(const Request& request) {
-  std::string text(kKindNames[static_cast<std::size_t>(request.kind)]);
-  if (request.kind != Kind::kMultiGet) text += ' ' + lab::describe(request.key);
-  for (const OwnedKey& key : request.keys) text += ' ' + lab::describe(key);
-  if (request.writes_value()) text += ' ' + quoted(request.value);
-  if (request.kind == Kind::kScan) text += fmt::format(" limit {}", request.limit);
-  return text;
-}
-
-std::string describe_answer(const Status& status) {
-  return status ? "done" : std::string(to_string(status.error().code()));
-}
-std::string describe_answer(const Result<std::string>& found) {
-  return found ? quoted(*found) : std::string(to_string(found.error().code()));
-}
-std::string describe_answer(const Result<std::vector<Entry>>& found) {
-  return found ? fmt::format("{} entries", found->size())
-               : std::string(to_string(found.error().code()));
-}
-
-// An operation, for the observer: told of when it ends, or is destroyed with its coroutine.
-class Span {
- public:
-  Span(CheckObserver* observer, Simulation& simulation, ClientId compute_node,
-       const RecordedIndex& index, const Request& request)
-      : observer_(observer), simulation_(simulation) {
-    if (observer == nullptr) return;
-    what_ = describe(request);
-    operation_ = {.client = index.client(),
-                  .compute_node = compute_node,
-                  .account = &index.account(),
-                  .began = simulation.time()};
-  }
-  ~Span() {
-    if (observer_ == nullptr) return;
-    operation_.what = what_;
-    operation_.answer = answer_;
-    observer_->operation(operation_);
-  }
-  Span(const Span&) = delete;
-  Span& operator=(const Span&) = delete;
-
-  void end(const auto& result) {
-    if (observer_ == nullptr) return;
-    answer_ = describe_answer(result);
-    operation_.ended = simulation_.time();
-  }
-
- private:
-  CheckObserver* const observer_;
-  Simulation& simulation_;
-  TracedOperation operation_;
-  std::string what_;
-  std::string answer_;
-};
 
 class Scenario {
  public:
@@ -168,7 +89,6 @@ class Scenario {
                                   .adversary = plan_.adversary});
     if (!made) return complain("the simulation", made.error());
     simulation_ = std::move(*made);
-    make_universe();
     simulation_->set_instant(true);
     for (unsigned i = 0; i < plan_.compute_nodes; ++i) {
       if (!add_node()) return false;
@@ -183,27 +103,6 @@ class Scenario {
   bool complain(std::string_view what, const Error& error) {
     problem(fmt::format("{}: {}", what, error.message()));
     return false;
-  }
-
-  void make_universe() {
-    const std::uint64_t stride = random_.below(2) == 0 ? 1 : 0x0123456789abcdU;
-    for (std::uint64_t i = 0; i < plan_.keys; ++i) {
-      if (plan_.index.key_type == KeyType::kInteger) {
-        universe_.emplace_back(i * stride);
-      } else {
-        universe_.emplace_back(byte_key(i));
-      }
-    }
-    std::ranges::sort(universe_, {}, [](const OwnedKey& key) { return order_bytes(key); });
-  }
-
-  // Some short, some with a long beginning in common, some beginnings of others.
-  std::string byte_key(std::uint64_t i) {
-    std::string key = i % 3 == 0 ? std::string(20 + plan_.seed % 20, 'k') : std::string();
-    for (int shift = 16; shift >= 0; shift -= 8)
-      key.push_back(static_cast<char>(i >> shift & 0xff));
-    if (i % 5 == 0) key.append(i % 7, '\0');
-    return key;
   }
 
   PoolOptions pool_options() const {
@@ -234,9 +133,9 @@ class Scenario {
   }
 
   bool preload() {
-    for (const OwnedKey& key : universe_) {
+    for (const OwnedKey& key : requests_.universe()) {
       if (random_.below(100) >= plan_.preloaded) continue;
-      const std::string value = new_value();
+      const std::string value = requests_.new_value();
       const Status put = nodes_.front().index->put(key, value);
       if (!put) return complain("preloading", put.error());
       recorder_.set_initial(key, value);
@@ -265,7 +164,7 @@ class Scenario {
   Task<void> client(Node& node, Worker& worker, RecordedIndex& index, Random random) {
     for (unsigned i = 0; i < plan_.operations; ++i) {
       ++outcome_.coverage.operations;
-      const Status done = co_await operate(node, worker, index, draw_request(random));
+      const Status done = co_await operate(node, worker, index, requests_.draw(random));
       if (done || is_answer(done.error().code())) continue;
       const bool for_good = done.error().code() == ErrorCode::kFenced ||
                             (done.error().code() == ErrorCode::kDataLost && random.below(4) == 0);
@@ -282,81 +181,33 @@ class Scenario {
     return code == ErrorCode::kNotFound || code == ErrorCode::kExists;
   }
 
-  // Hot keys, so that clients meet.
-  const OwnedKey& draw_key(Random& random) {
-    const std::uint64_t first = random.below(universe_.size());
-    return universe_[random.below(2) == 0 ? first : first % (1 + universe_.size() / 8)];
-  }
-
-  // No two are the same, but for empty ones.
-  std::string new_value() {
-    const std::size_t size = plan_.value_sizes[random_.below(plan_.value_sizes.size())];
-    std::string value = fmt::format("{}", ++values_);
-    if (size == 0 && values_ % 3 == 0) return {};
-    while (value.size() < size) value += fmt::format(".{}", values_ * 31 + value.size());
-    value.resize(std::max(size, fmt::formatted_size("{}", values_)));
-    return value;
-  }
-
-  Kind draw_kind(Random& random) const {
-    unsigned sum = 0;
-    for (const unsigned weight : plan_.weights) sum += weight;
-    std::uint64_t draw = random.below(sum);
-    std::size_t kind = 0;
-    while (draw >= plan_.weights[kind]) draw -= plan_.weights[kind++];
-    return static_cast<Kind>(kind);
-  }
-
-  // The waves' part in what is done next.
-  std::pair<OwnedKey, Kind> draw(Random& random) {
-    if (!plan_.waves || random.below(4) == 0) return {draw_key(random), draw_kind(random)};
-    const std::uint64_t number = wave_++;
-    const bool fills = number / universe_.size() % 2 == 0;
-    const std::size_t place = number % universe_.size();
-    const bool descends = plan_.seed % 2 == 0;
-    return {universe_[descends ? universe_.size() - 1 - place : place],
-            fills ? Kind::kPut : Kind::kErase};
-  }
-
-  Request draw_request(Random& random) {
-    auto [key, kind] = draw(random);
-    Request request{.kind = kind, .key = std::move(key)};
-    if (request.writes_value()) request.value = new_value();
-    if (kind == Kind::kMultiGet) {
-      for (std::uint64_t i = 1 + random.below(6); i > 0; --i)
-        request.keys.push_back(draw_key(random));
-    }
-    if (kind == Kind::kScan) request.limit = 1 + random.below(40);
-    return request;
-  }
-
   Task<Status> operate(const Node& node, Worker& worker, RecordedIndex& index, Request request) {
-    Span span(observer_, *simulation_, node.client, index, request);
+    RequestSpan span(observer_, *simulation_, node.client, index, request);
     Status done;
     switch (request.kind) {
-      case Kind::kGet: {
+      case RequestKind::kGet: {
         const auto found = co_await index.get(worker, request.key);
         span.end(found);
         if (!found) co_return fail(found.error());
         co_return done;
       }
-      case Kind::kPut:
+      case RequestKind::kPut:
         done = co_await index.put(worker, request.key, request.value);
         break;
-      case Kind::kInsert:
+      case RequestKind::kInsert:
         done = co_await index.insert(worker, request.key, request.value);
         break;
-      case Kind::kUpdate:
+      case RequestKind::kUpdate:
         done = co_await index.update(worker, request.key, request.value);
         break;
-      case Kind::kErase:
+      case RequestKind::kErase:
         done = co_await index.erase(worker, request.key);
         break;
-      case Kind::kMultiGet:
+      case RequestKind::kMultiGet:
         done = co_await index.multi_get(worker, request.keys);
         break;
-      case Kind::kScan:
-        done = co_await index.scan(worker, universe_, request.key, request.limit);
+      case RequestKind::kScan:
+        done = co_await index.scan(worker, requests_.universe(), request.key, request.limit);
         break;
     }
     span.end(done);
@@ -543,16 +394,18 @@ class Scenario {
     Node* const inspector = lost_memory_ ? survivor() : add_node();
     if (inspector == nullptr) return check_history();
     RecordedIndex& view = inspector->views.emplace_back(*inspector->index, recorder_);
-    for (const OwnedKey& key : universe_) look(*inspector, view, {.kind = Kind::kGet, .key = key});
+    for (const OwnedKey& key : requests_.universe())
+      look(*inspector, view, {.kind = RequestKind::kGet, .key = key});
     // Each leaf is written, in any order: whatever was left half done there is found.
-    const base::Permutation order(universe_.size(), random_.next());
-    for (std::size_t i = 0; i < universe_.size(); ++i) {
-      const OwnedKey& key = universe_[order(i)];
-      look(*inspector, view, {.kind = Kind::kPut, .key = key, .value = new_value()});
+    const base::Permutation order(requests_.universe().size(), random_.next());
+    for (std::size_t i = 0; i < requests_.universe().size(); ++i) {
+      const OwnedKey& key = requests_.universe()[order(i)];
+      look(*inspector, view,
+           {.kind = RequestKind::kPut, .key = key, .value = requests_.new_value()});
     }
     look_through(*inspector, view);
-    for (const OwnedKey& key : universe_) {
-      if (random_.below(2) == 0) look(*inspector, view, {.kind = Kind::kErase, .key = key});
+    for (const OwnedKey& key : requests_.universe()) {
+      if (random_.below(2) == 0) look(*inspector, view, {.kind = RequestKind::kErase, .key = key});
     }
     look_through(*inspector, view);
     // A newcomer, alone, learns only now whose locks may be left because they died.
@@ -568,18 +421,20 @@ class Scenario {
   // All keys, in parts that do not take longer than an operation may.
   void look_through(const Node& inspector, RecordedIndex& view) {
     constexpr std::size_t kPart = 1000;
-    for (std::size_t i = 0; i < universe_.size(); i += kPart) {
-      look(inspector, view, {.kind = Kind::kScan, .key = universe_[i], .limit = kPart + 1});
+    for (std::size_t i = 0; i < requests_.universe().size(); i += kPart) {
+      look(inspector, view,
+           {.kind = RequestKind::kScan, .key = requests_.universe()[i], .limit = kPart + 1});
     }
   }
 
   // By a plain call.
   void look(const Node& inspector, RecordedIndex& view, const Request& request) {
-    Span span(observer_, *simulation_, inspector.client, view, request);
-    if (request.kind == Kind::kGet) span.end(view.get(request.key));
-    if (request.kind == Kind::kPut) span.end(view.put(request.key, request.value));
-    if (request.kind == Kind::kErase) span.end(view.erase(request.key));
-    if (request.kind == Kind::kScan) span.end(view.scan(universe_, request.key, request.limit));
+    RequestSpan span(observer_, *simulation_, inspector.client, view, request);
+    if (request.kind == RequestKind::kGet) span.end(view.get(request.key));
+    if (request.kind == RequestKind::kPut) span.end(view.put(request.key, request.value));
+    if (request.kind == RequestKind::kErase) span.end(view.erase(request.key));
+    if (request.kind == RequestKind::kScan)
+      span.end(view.scan(requests_.universe(), request.key, request.limit));
   }
 
   Node* survivor() {
@@ -659,7 +514,7 @@ class Scenario {
     std::string all =
         fmt::format("{} {} {} ", outcome_.time, outcome_.history, outcome_.coverage.fabric.verbs);
     const KeyedHistory history = recorder_.history();
-    for (const OwnedKey& key : universe_) {
+    for (const OwnedKey& key : requests_.universe()) {
       for (const Operation& operation : history.of_key(order_bytes(key)).operations) {
         all += to_string(operation);
       }
@@ -681,13 +536,11 @@ class Scenario {
 
   const CheckPlan& plan_;
   Random random_;
+  RequestSource requests_{plan_, random_};
   CheckObserver* const observer_;
   CheckOutcome outcome_;
   HistoryRecorder recorder_;
   std::unique_ptr<Simulation> simulation_;
-  std::vector<OwnedKey> universe_;
-  std::uint64_t values_ = 0;
-  std::uint64_t wave_ = 0;
   std::deque<Node> nodes_;
   unsigned replacements_ = 0;
   bool lost_memory_ = false;
