@@ -179,6 +179,55 @@ TEST_P(Calibration, AtomicsOnChipAreFast) {
   EXPECT_GT(load.rate(onchip, 8), 10 * load.rate(host, 8));
 }
 
+// A doorbell tells of a list of work requests; the client's card fetches every one of them.
+TEST_P(Calibration, EveryWorkRequestIsFetchedOverTheClientsBus) {
+  const auto simulation =
+      Simulation::make({.bytes = 16 << 20, .nodes = 2, .huge_pages = false, .preset = GetParam()})
+          .value();
+  Client client(simulation->attach());
+  const Buffer buffer = client.endpoint().buffer(4096);
+  const auto bus_time = [&](Batch& batch) {
+    simulation->reset_use();
+    const Time from = simulation->time();
+    EXPECT_TRUE(client.submit(batch));
+    return simulation->use_of_client(client.fabric().client()).dma *
+           static_cast<double>(simulation->time() - from);
+  };
+  const Preset& preset = simulation->preset();
+  const auto on_bus = [&](std::uint64_t bytes) {
+    return bytes == 0 ? 0.0 : static_cast<double>(preset.on_bus(bytes));
+  };
+  const bool is_card = GetParam() != "cxl";  // a processor's loads and stores have no such thing
+  ASSERT_EQ(preset.work_request, is_card ? 64u : 0u);
+
+  Batch small;  // two doorbells
+  small.read({0, 4096}, buffer.data(), 8);
+  small.write({0, 8192}, buffer.data(), 8);
+  small.fetch_add({0, 64}, 1);
+  small.read({1, 4096}, buffer.data(), 1024);
+  EXPECT_NEAR(bus_time(small), 4 * on_bus(preset.work_request), 1);
+
+  Batch large;
+  large.write({0, 4096}, buffer.data(), 4096);
+  EXPECT_NEAR(bus_time(large), on_bus(is_card ? 64 + 4096 : 0), 1);
+}
+
+// A work request has its turn on the bus; it does not wait for data of verbs that have yet to
+// start.
+TEST(Model, LargeWritesKeepTheirClientsLinkBusy) {
+  Load load("connectx5-100g", 1, 64);
+  constexpr std::size_t kBytes = 1024;
+  const auto writes = [](Batch& batch, std::uint64_t number, std::byte* from) {
+    batch.write(scattered(number), from, kBytes);
+  };
+  const double rate = load.rate(writes, kBytes);
+  const Preset& preset = load.simulation().preset();
+  const Verb verb{.kind = VerbKind::kWrite, .length = kBytes};
+  const double limit = static_cast<double>(preset.link_bytes_per_second) /
+                       static_cast<double>(preset.request_bytes(verb));
+  EXPECT_NEAR(rate / limit, 1.0, 0.01);
+}
+
 // Data that is fetched first holds up what comes behind it, and not for ever.
 TEST(Model, ALargeWriteAndASmallOneTakeLittleLonger) {
   const auto simulation = Simulation::make({.bytes = 16 << 20, .huge_pages = false}).value();

@@ -1,10 +1,11 @@
 // The model: what a batch costs, by queues at the cards it passes.
 //
-// A verb's way: the client's card starts it (verbs), its request leaves (out), travels, arrives at
-// the memory node's card (in), is served (verbs), moves data to or from memory (dma), and its
-// answer goes back (out, then in at the client). Every card has one of each queue. What is a delay
-// and not a limit (travelling, the latency of memory behind the bus, an atomic that waits for its
-// word) is added to the verb's own time and holds nobody else up.
+// A verb's way: the client's card starts it (verbs) and fetches what it needs for that (fetch), its
+// request leaves (out), travels, arrives at the memory node's card (in), is served (verbs), moves
+// data to or from memory (dma), and its answer goes back (out, then in at the client). Every card
+// has one of each queue. What is a delay and not a limit (travelling, the latency of memory behind
+// the bus, an atomic that waits for its word) is added to the verb's own time and holds nobody else
+// up.
 //
 // Verbs are executed when they arrive, in the order of arrival, which is an order that the contract
 // allows. Two events a memory node and batch: arrival there, and return.
@@ -96,12 +97,12 @@ class Model final : public Network, private EventHandler {
       const Verb& verb = batch[i];
       if (verb.target.node() != node) continue;
       ++nic.served;
+      // A card fetches work requests before it starts them. Here all that a verb has fetched is one
+      // piece, behind its start: queues serve in the order of calls, and a work request that had to
+      // wait for the data of a verb that has yet to start would hold up the card for nothing.
       Time at = nic.verbs.take(now, slot_);
-      Time fetch = 0;  // data that is not within the request comes from memory first
-      if (verb.kind == VerbKind::kWrite && verb.length > preset_.inline_limit) {
-        at = nic.fetch.take(at, preset_.on_bus(verb.length));
-        fetch = preset_.dma_latency;
-      }
+      at = nic.fetch.take(at, preset_.to_start(verb));
+      const Time fetch = preset_.fetches_data(verb) ? preset_.dma_latency : 0;
       const Time sent = nic.out.take(at, preset_.on_wire(preset_.request_bytes(verb)));
       last = std::max(last, sent + fetch + propagation_);  // a queue pair keeps the order
       if (first == 0) first = last;

@@ -22,6 +22,10 @@ constexpr Preset kConnectX5{.name = "connectx5-100g",
                             .host_atomic = 550 * kNanosecond,
                             .onchip_atomic = kSecond / 45'000'000,
                             .onchip_bytes = 128 << 10,
+                            // One basic block of a send queue: MLX5_SEND_WQE_BB in rdma-core,
+                            // providers/mlx5/mlx5dv.h. A READ's segments fill 48 bytes of it, an
+                            // atomic's all 64.
+                            .work_request = 64,
                             .inline_limit = 256,
                             .packet_payload = 4096,
                             .packet_overhead = 82,
@@ -53,6 +57,7 @@ constexpr std::array kPresets = {
            .host_atomic = 250 * kNanosecond,
            .onchip_atomic = 250 * kNanosecond,
            .onchip_bytes = 0,
+           .work_request = 0,
            .inline_limit = 1 << 30,
            .packet_payload = 64,
            .packet_overhead = 4,
@@ -91,10 +96,15 @@ std::uint64_t Preset::response_bytes(const Verb& verb) const {
   }
 }
 
+Time Preset::to_start(const Verb& verb) const {
+  const std::uint64_t bytes = std::uint64_t{work_request} + (fetches_data(verb) ? verb.length : 0);
+  return bytes == 0 ? 0 : on_bus(bytes);
+}
+
 Time Preset::propagation() const {
   const Verb lone{.kind = VerbKind::kRead, .length = kWordBytes};
-  const Time modelled = 2 * verb_slot() + 2 * on_wire(request_bytes(lone)) + on_bus(kWordBytes) +
-                        dma_latency + 2 * on_wire(response_bytes(lone));
+  const Time modelled = to_start(lone) + 2 * verb_slot() + 2 * on_wire(request_bytes(lone)) +
+                        on_bus(kWordBytes) + dma_latency + 2 * on_wire(response_bytes(lone));
   return round_trip > modelled ? (round_trip - modelled) / 2 : 0;
 }
 

@@ -26,6 +26,7 @@ struct Preset {
   Time host_atomic;                     // an atomic holds its word in host memory this long
   Time onchip_atomic;                   // and in the card's own memory
   std::uint32_t onchip_bytes;
+  std::uint32_t work_request;     // bytes that a card fetches from its host for each verb it starts
   std::uint32_t inline_limit;     // WRITEs up to here travel within the request
   std::uint32_t packet_payload;   // bytes of data in one packet at most
   std::uint32_t packet_overhead;  // bytes on the wire of a packet without its data
@@ -41,6 +42,12 @@ struct Preset {
   // Bytes on the wire of a verb's request and of its answer.
   std::uint64_t request_bytes(const Verb& verb) const;
   std::uint64_t response_bytes(const Verb& verb) const;
+  // What starting a verb takes of the client's bus: its work request, and data that is not in it.
+  Time to_start(const Verb& verb) const;
+  // Whether a WRITE's data must be fetched from the client's memory.
+  bool fetches_data(const Verb& verb) const {
+    return verb.kind == VerbKind::kWrite && verb.length > inline_limit;
+  }
   // What remains of the round trip once all that is modelled is taken off: cables, switch, and the
   // cards' own pipelines. One way.
   Time propagation() const;
