@@ -24,7 +24,6 @@
 namespace pando::index::sherman {
 
 inline constexpr std::uint32_t kFormatVersion = 1;
-inline constexpr std::size_t kMinInlineValue = 8;  // an item pointer must fit
 inline constexpr std::size_t kMaxInlineValue = kPayloadBytes - 8 - 1;
 inline constexpr std::uint8_t kItemTag = 255;
 static_assert(kMaxInlineValue + 1 < kItemTag);
@@ -39,6 +38,8 @@ struct LeafGeometry {
 template <class K>
 class Leaf : public Node<K> {
  public:
+  using Geometry = LeafGeometry;
+
   Leaf(std::byte* bytes, const LeafGeometry& geometry)
       : Node<K>(bytes, geometry.bytes),
         per_line_(geometry.per_line()),

@@ -3,7 +3,8 @@
 
 #include <vector>
 
-#include "index/common/blink.h"
+#include "index/common/leaf_tree_options.h"
+#include "index/common/settings.h"
 #include "index/index.h"
 #include "index/sherman/layout.h"
 #include <pando/options.h>
@@ -11,19 +12,14 @@
 
 namespace pando::index::sherman {
 
-struct Options {
-  // Of the format.
-  KeyType key_type = KeyType::kInteger;
-  LeafGeometry leaf;
-  // Of this compute node's handle. BLinkOptions::inner_bytes is of the format too.
-  BLinkOptions tree;
-  bool merge = true;          // leaves and inner nodes that empty become one with a neighbour
-  bool parallel_scan = true;  // leaves of a scan are read in one batch
-
+struct Options : LeafTreeOptions<LeafGeometry> {
   static Result<Options> parse(const IndexOptions& options);
   // All settings spelled out.
   IndexOptions spell() const;
   static std::vector<Setting> settings();
+
+ private:
+  SettingTable table();
 };
 
 }  // namespace pando::index::sherman
