@@ -7,15 +7,15 @@ namespace pando::index::sherman {
 template <class K>
 Task<Status> Sherman<K>::erase(Operation& op, Key key) {
   const View wanted = K::view(key);
-  const fabric::Buffer buffer = op.buffer(options_.leaf.bytes);
-  NodeLock lock(tree_.locks());
-  Result<Found<K>> found = co_await tree_.lock(op, wanted, 0, buffer.data(), lock);
+  const fabric::Buffer buffer = op.buffer(leaf_bytes());
+  NodeLock lock(tree().locks());
+  Result<Found<K>> found = co_await tree().lock(op, wanted, 0, buffer.data(), lock);
   if (!found) co_return fail(found.error());
   Leaf<K> leaf = leaf_at(buffer.data());
   Result<std::optional<Match>> match = co_await find_in(op, leaf, wanted);
   if (!match) co_return fail(match.error());
   if (!*match) {
-    Status status = co_await tree_.locks().unlock(op, lock);
+    Status status = co_await tree().locks().unlock(op, lock);
     co_return status ? fail(ErrorCode::kNotFound) : status;
   }
   const std::size_t slot = (*match)->slot;
@@ -29,26 +29,16 @@ Task<Status> Sherman<K>::erase(Operation& op, Key key) {
   }
   leaf.clear(slot);
   write_line(batch, found->node, Node<K>(leaf), leaf.line_of(slot));
-  Status status = co_await tree_.locks().write_and_unlock(op, batch, lock);
+  Status status = co_await tree().locks().write_and_unlock(op, batch, lock);
   if (!status) co_return status;
   if (had_item) {
     const auto* item = reinterpret_cast<const pool::ItemHeader*>(header.data());
-    tree_.node().allocator().retire(pool::item_block(old, item->incarnation));
+    tree().node().allocator().retire(pool::item_block(old, item->incarnation));
   }
   // The key is gone, whatever becomes of the tidying.
-  if (worth_merging(leaf)) co_await tree_.merge(op, 0, wanted);
-  if (found->unposted) co_await tree_.post_found(op, 0, *found);
+  if (worth_merging(leaf)) co_await tree().merge(op, 0, wanted);
+  if (found->unposted) co_await tree().post_found(op, 0, *found);
   co_return Status{};
-}
-
-// Rarely enough that leaves whose neighbours are full do not try at every erase. The last leaf is
-// where ascending keys arrive, and mostly has a full neighbour.
-template <class K>
-bool Sherman<K>::worth_merging(Leaf<K> leaf) const {
-  if (!options_.merge || !leaf.has(kHasHigh)) return false;
-  const std::size_t live = leaf.live();
-  const std::size_t stride = std::max<std::size_t>(1, leaf.capacity() / 16);
-  return live <= leaf.capacity() / 2 && live % stride == 0;
 }
 
 template <class K>

@@ -5,18 +5,6 @@
 namespace pando::index::sherman {
 
 template <class K>
-Task<Result<std::optional<PreparedItem>>> Sherman<K>::prepare(Operation& op, View key,
-                                                              std::string_view value) {
-  using Answer = std::optional<PreparedItem>;
-  if (K::kType == KeyType::kInteger && value.size() <= options_.leaf.value_bytes) {
-    co_return Answer(std::nullopt);
-  }
-  Result<PreparedItem> item = co_await prepare_item(op, item_key(key), value);
-  if (!item) co_return fail(item.error());
-  co_return Answer(std::move(*item));
-}
-
-template <class K>
 void Sherman<K>::set(Leaf<K> leaf, std::size_t slot, const NewEntry& entry) const {
   if (entry.item) {
     leaf.set_item(slot, entry.word, entry.item->item.pointer);
@@ -32,13 +20,13 @@ Task<Status> Sherman<K>::put(Operation& op, Key key, std::string_view value, Put
   if (!item) co_return fail(item.error());
   NewEntry entry{wanted, key_word(wanted), value, std::move(*item)};
 
-  const fabric::Buffer buffer = op.buffer(options_.leaf.bytes);
-  NodeLock lock(tree_.locks());
+  const fabric::Buffer buffer = op.buffer(leaf_bytes());
+  NodeLock lock(tree().locks());
   if (entry.item) {
     // Nobody can reach the item before the leaf is written, so it travels with the locking.
     lock.carry(entry.item->item.block.address, entry.item->buffer.data(), entry.item->bytes);
   }
-  Result<Found<K>> found = co_await tree_.lock(op, wanted, 0, buffer.data(), lock);
+  Result<Found<K>> found = co_await tree().lock(op, wanted, 0, buffer.data(), lock);
   Status status = found ? Status{} : fail(found.error());
   bool published = false;
   if (status) {
@@ -47,7 +35,7 @@ Task<Status> Sherman<K>::put(Operation& op, Key key, std::string_view value, Put
     if (!match) co_return fail(match.error());
     const bool present = match->has_value();
     if (present == (mode == PutMode::kInsert) && mode != PutMode::kPut) {
-      status = co_await tree_.locks().unlock(op, lock);
+      status = co_await tree().locks().unlock(op, lock);
       if (status) status = fail(present ? ErrorCode::kExists : ErrorCode::kNotFound);
     } else if (present) {
       published = true;
@@ -57,16 +45,16 @@ Task<Status> Sherman<K>::put(Operation& op, Key key, std::string_view value, Put
       set(leaf, slot, entry);
       fabric::Batch batch(op.cost());
       write_line(batch, found->node, Node<K>(leaf), leaf.line_of(slot));
-      status = co_await tree_.locks().write_and_unlock(op, batch, lock);
+      status = co_await tree().locks().write_and_unlock(op, batch, lock);
     } else {
       status = co_await split(op, found->node, leaf, lock, entry);
       // Nothing was written where there was no room; of other failures one cannot know.
       published = status || status.error().code() != ErrorCode::kOutOfMemory;
     }
     // Others' unfinished work is not this operation's success or failure.
-    if (status && found->unposted) co_await tree_.post_found(op, 0, *found);
+    if (status && found->unposted) co_await tree().post_found(op, 0, *found);
   }
-  if (!published && entry.item) tree_.node().allocator().release(entry.item->item.block);
+  if (!published && entry.item) tree().node().allocator().release(entry.item->item.block);
   co_return status;
 }
 
@@ -85,13 +73,13 @@ Task<Status> Sherman<K>::overwrite(Operation& op, const NodeRef& ref, Leaf<K> le
     batch.read(old.address(), header.data(), sizeof(pool::ItemHeader));
   }
   write_line(batch, ref, Node<K>(leaf), leaf.line_of(match.slot));
-  Status status = co_await tree_.locks().write_and_unlock(op, batch, lock);
+  Status status = co_await tree().locks().write_and_unlock(op, batch, lock);
   if (!status || !had_item) co_return status;
   if (header) {
     incarnation = reinterpret_cast<const pool::ItemHeader*>(header.data())->incarnation;
   }
   if (mutated(Mutant::kUpdateKeepsOld)) co_return status;
-  tree_.node().allocator().retire(pool::item_block(old, incarnation));
+  tree().node().allocator().retire(pool::item_block(old, incarnation));
   co_return status;
 }
 

@@ -1,6 +1,4 @@
 // Sherman: get and multi_get.
-#include <algorithm>
-#include <bit>
 #include <unordered_map>
 
 #include "index/sherman/sherman.h"
@@ -8,44 +6,21 @@
 namespace pando::index::sherman {
 
 template <class K>
-std::uint64_t Sherman<K>::key_word(View key) const {
-  if constexpr (K::kType == KeyType::kInteger) {
-    return key;
-  } else {
-    return hash_key(key, tree_.seed());
-  }
-}
-
-template <class K>
-std::string Sherman<K>::item_key(View key) {
-  if constexpr (K::kType == KeyType::kInteger) {
-    std::string bytes(sizeof(key), '\0');
-    for (std::size_t i = 0; i < sizeof(key); ++i) {
-      bytes[i] = static_cast<char>(key >> (8 * (sizeof(key) - 1 - i)));
-    }
-    return bytes;
-  } else {
-    return std::string(key);
-  }
-}
-
-template <class K>
 Task<Status> Sherman<K>::read_leaf(Operation& op, View key, std::byte* into) {
   Route<K> route;
-  if (tree_.route_cached(key, 0, route)) {
+  if (tree().route_cached(key, 0, route)) {
     fabric::Batch batch(op.cost());
-    batch.read(route.node.address, into, options_.leaf.bytes);
+    batch.read(route.node.address, into, leaf_bytes());
     if (Status read = co_await op.submit(batch); !read) co_return read;
-    if (tree_.believable(route, key, 0, into)) co_return Status{};
+    if (tree().believable(route, key, 0, into)) co_return Status{};
     op.count_retry();
-    tree_.misled(route);
+    tree().misled(route);
   }
-  Result<Found<K>> found = co_await tree_.read(op, key, 0, into);
+  Result<Found<K>> found = co_await tree().read(op, key, 0, into);
   co_return found ? Status{} : fail(found.error());
 }
 
-// An entry whose item cannot be read is no live one: the operation's epoch holds the items of all
-// entries that were live when the leaf was read. It went right in a split that is being finished.
+// An entry whose item is not the key's is no live one, or another key's with the same hash.
 template <class K>
 Task<Result<std::optional<typename Sherman<K>::Match>>> Sherman<K>::find_in(Operation& op,
                                                                             Leaf<K> leaf,
@@ -90,7 +65,7 @@ Task<Result<std::optional<std::string>>> Sherman<K>::value_in(Operation& op, Lea
 template <class K>
 Task<Result<std::string>> Sherman<K>::get(Operation& op, Key key) {
   const View wanted = K::view(key);
-  const fabric::Buffer buffer = op.buffer(options_.leaf.bytes);
+  const fabric::Buffer buffer = op.buffer(leaf_bytes());
   if (Status read = co_await read_leaf(op, wanted, buffer.data()); !read) {
     co_return fail(read.error());
   }
@@ -113,7 +88,7 @@ template <class K>
 Task<Status> Sherman<K>::multi_get(Operation& op, std::span<const Key> keys,
                                    std::span<std::optional<std::string>> values) {
   constexpr std::size_t kLeavesAtOnce = 64;
-  const std::size_t bytes = options_.leaf.bytes;
+  const std::size_t bytes = leaf_bytes();
   for (std::size_t begin = 0; begin < keys.size();) {
     struct Planned {
       std::size_t key;
@@ -128,7 +103,7 @@ Task<Status> Sherman<K>::multi_get(Operation& op, std::span<const Key> keys,
     std::size_t end = begin;
     for (; end < keys.size() && buffers.size() < kLeavesAtOnce; ++end) {
       Route<K> route;
-      if (!tree_.route_cached(K::view(keys[end]), 0, route)) {
+      if (!tree().route_cached(K::view(keys[end]), 0, route)) {
         alone.push_back(end);
         continue;
       }
@@ -145,8 +120,8 @@ Task<Status> Sherman<K>::multi_get(Operation& op, std::span<const Key> keys,
     std::vector<std::size_t> pointed_by;
     for (const Planned& plan : planned) {
       const View key = K::view(keys[plan.key]);
-      if (!tree_.believable(plan.route, key, 0, buffers[plan.leaf].data())) {
-        tree_.misled(plan.route);
+      if (!tree().believable(plan.route, key, 0, buffers[plan.leaf].data())) {
+        tree().misled(plan.route);
         op.count_retry();
         alone.push_back(plan.key);
         continue;

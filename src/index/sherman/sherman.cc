@@ -1,51 +1,17 @@
 // Sherman: the index as a whole, and its kind.
 #include "index/sherman/sherman.h"
 
-#include "index/common/node_write.h"
+#include "index/common/leaf_tree_impl.h"
+
+namespace pando::index {
+
+// All that sherman shares, for its leaves.
+template class LeafTree<IntKeys, sherman::Leaf<IntKeys>>;
+template class LeafTree<ByteKeys, sherman::Leaf<ByteKeys>>;
+
+}  // namespace pando::index
 
 namespace pando::index::sherman {
-
-template <class K>
-Sherman<K>::Sherman(pool::ComputeNode& node, const pool::IndexRecord& record,
-                    const Options& options)
-    : options_(options), tree_(node, record, options.tree, *this) {}
-
-template <class K>
-Task<Status> Sherman<K>::create(Operation& op) {
-  Result<pool::Block> block =
-      co_await tree_.node().allocator().allocate(op, pool::BlockKind::kNode, options_.leaf.bytes);
-  if (!block) co_return fail(block.error());
-  const fabric::Buffer buffer = op.buffer(options_.leaf.bytes);
-  Leaf<K> leaf = leaf_at(buffer.data());
-  leaf.initialize(tree_.index_id(), 0, block->incarnation, K::cell(K::lowest()));
-  const NodeRef ref(block->address, block->incarnation);
-  fabric::Batch batch(op.cost());
-  write_new(batch, ref, Node<K>(leaf));
-  if (Status written = co_await op.submit(batch); !written) co_return written;
-  co_return co_await tree_.set_first_root(op, ref);
-}
-
-template <class K>
-IndexStats Sherman<K>::stats() const {
-  const BLinkCounts& counts = tree_.counts();
-  IndexStats stats;
-  stats.counts = {
-      {"splits", counts.splits.load()},
-      {"merges", counts.merges.load()},
-      {"root_growths", counts.root_growths.load()},
-      {"cache_hits", counts.cache_hits.load()},
-      {"cache_misses", counts.cache_misses.load()},
-      {"misled_by_cache", counts.misled.load()},
-      {"repairs", counts.repairs.load()},
-      {"helped", counts.helped.load()},
-      {"lock_takeovers", tree_.locks().takeovers()},
-      {"lock_handovers", tree_.locks().handed_over()},
-  };
-  stats.compute.parts = {{"node cache", tree_.cache_bytes()},
-                         {"lock table", tree_.locks().bytes()}};
-  for (const auto& [part, bytes] : stats.compute.parts) stats.compute.bytes += bytes;
-  return stats;
-}
 
 namespace {
 
@@ -87,9 +53,5 @@ const Kind& kind() {
   static const ShermanKind kSherman;
   return kSherman;
 }
-
-// Of the members, those defined in this file.
-template class Sherman<IntKeys>;
-template class Sherman<ByteKeys>;
 
 }  // namespace pando::index::sherman

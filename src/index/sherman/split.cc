@@ -1,4 +1,4 @@
-// Sherman: splitting a full leaf, and bringing one in order whose splitter died.
+// Sherman: splitting a full leaf.
 //
 // Entries stay in their lines (node.h); those of the upper half are cleared in the left leaf after
 // its header has made them unreachable there.
@@ -9,42 +9,11 @@
 
 namespace pando::index::sherman {
 
-// The live entries of a locked leaf by whole key, ascending. An item that cannot be read belongs to
-// an entry that went right: left out.
-template <class K>
-Task<Result<std::vector<typename Sherman<K>::KeyAt>>> Sherman<K>::keys_of(Operation& op,
-                                                                          Leaf<K> leaf) {
-  std::vector<KeyAt> keys;
-  if constexpr (K::kType == KeyType::kInteger) {
-    for (std::size_t slot = 0; slot < leaf.capacity(); ++slot) {
-      if (!leaf.empty(slot)) keys.push_back({leaf.key_word(slot), slot});
-    }
-  } else {
-    std::vector<pool::ItemPointer> pointers;
-    std::vector<std::size_t> slots;
-    for (std::size_t slot = 0; slot < leaf.capacity(); ++slot) {
-      if (leaf.empty(slot)) continue;
-      pointers.push_back(leaf.item(slot));
-      slots.push_back(slot);
-    }
-    Result<std::vector<std::optional<std::string>>> found = co_await fetch_keys(op, pointers);
-    if (!found) co_return fail(found.error());
-    for (std::size_t i = 0; i < slots.size(); ++i) {
-      std::optional<std::string>& key = (*found)[i];
-      if (key && key_word(*key) == leaf.key_word(slots[i])) {
-        keys.push_back({std::move(*key), slots[i]});
-      }
-    }
-  }
-  std::ranges::sort(keys, {}, &KeyAt::key);
-  co_return std::move(keys);
-}
-
 template <class K>
 Task<Status> Sherman<K>::split(Operation& op, const NodeRef& ref, Leaf<K> leaf, NodeLock& lock,
                                const NewEntry& entry) {
   constexpr std::size_t kNew = ~std::size_t{0};
-  NodeLocks& locks = tree_.locks();
+  NodeLocks& locks = tree().locks();
   Result<std::vector<KeyAt>> sorted = co_await keys_of(op, leaf);
   if (!sorted) co_return fail(sorted.error());
   std::vector<KeyAt>& all = *sorted;
@@ -55,19 +24,19 @@ Task<Status> Sherman<K>::split(Operation& op, const NodeRef& ref, Leaf<K> leaf, 
   const std::size_t middle = split_point(all.size(), place, !leaf.has(kHasHigh));
   const Owned separator = K::separator(all[middle - 1].key, all[middle].key);
 
-  Result<Cell> cell = co_await tree_.make_cell(op, separator);
-  Result<pool::Block> block = cell ? co_await tree_.node().allocator().allocate(
-                                         op, pool::BlockKind::kNode, options_.leaf.bytes)
-                                   : Result<pool::Block>(fail(cell.error()));
+  Result<Cell> cell = co_await tree().make_cell(op, separator);
+  Result<pool::Block> block =
+      cell ? co_await tree().node().allocator().allocate(op, pool::BlockKind::kNode, leaf_bytes())
+           : Result<pool::Block>(fail(cell.error()));
   if (!block) {
-    if (cell) co_await tree_.drop_cell(op, *cell, false);
+    if (cell) co_await tree().drop_cell(op, *cell, false);
     Status released = co_await locks.unlock(op, lock);
     co_return released ? fail(block.error()) : released;
   }
   const NodeRef right_ref(block->address, block->incarnation);
-  const fabric::Buffer buffer = op.buffer(options_.leaf.bytes);
+  const fabric::Buffer buffer = op.buffer(leaf_bytes());
   Leaf<K> right = leaf_at(buffer.data());
-  right.initialize(tree_.index_id(), 0, block->incarnation, *cell);
+  initialize_leaf(right, block->incarnation, *cell);
   if (!mutated(Mutant::kLostSibling)) right.set_sibling(leaf.sibling());
   if (leaf.has(kHasHigh)) right.set_high(leaf.high());
   for (std::size_t i = middle; i < all.size(); ++i) {
@@ -96,25 +65,9 @@ Task<Status> Sherman<K>::split(Operation& op, const NodeRef& ref, Leaf<K> leaf, 
   write_split(second, ref, Node<K>(leaf));
   Status written = co_await locks.write_and_unlock(op, second, lock);
   if (!written) co_return written;
-  tree_.count_split();
+  tree().count_split();
   // The key is in. Should posting fail, the next one to step right will see to it.
-  co_await tree_.post(op, 0, separator, *cell, right_ref);
-  co_return Status{};
-}
-
-template <class K>
-Task<Status> Sherman<K>::purge(Operation& op, Node<K> node) {
-  Leaf<K> leaf = leaf_at(node.bytes());
-  if (!leaf.has(kHasHigh)) co_return Status{};
-  Result<Owned> high = co_await tree_.whole_key(op, leaf.high());
-  if (!high) co_return fail(high.error());
-  Result<std::vector<KeyAt>> keys = co_await keys_of(op, leaf);
-  if (!keys) co_return fail(keys.error());
-  std::vector<bool> keep(leaf.capacity(), false);
-  for (const KeyAt& each : *keys) keep[each.slot] = each.key < *high;
-  for (std::size_t slot = 0; slot < leaf.capacity(); ++slot) {
-    if (!leaf.empty(slot) && !keep[slot]) leaf.clear(slot);
-  }
+  co_await tree().post(op, 0, separator, *cell, right_ref);
   co_return Status{};
 }
 

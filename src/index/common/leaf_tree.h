@@ -1,0 +1,121 @@
+// LeafTree: what indexes on the BLink tree share whatever their leaves look like: scans, making,
+// checking and freeing a tree, keys and items of entries. How a leaf arranges its entries is the
+// derived index's, which finds, writes and splits by it.
+//
+// L, a view of a leaf: derived from Node<K>, made as L(bytes, geometry) with an L::Geometry that
+// LeafTreeOptions can hold. Entries are known by slots from 0 to capacity():
+//   empty(i), live()      whether there is an entry; how many there are
+//   key_word(i)           key_word() of its key
+//   is_item(i), item(i)   out of line, and where; byte-string keys: always
+//   value(i)              else: the value
+//   clear(i)
+//
+// An entry whose item cannot be read, or is another's, is no live one: the operation's epoch holds
+// the items of all entries that were live when the leaf was read. It went right in a split that is
+// being finished.
+//
+// The members are defined in leaf_tree_impl.h; an index instantiates them for its leaves in a file
+// of its own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "index/common/blink.h"
+#include "index/common/items.h"
+#include "index/common/leaf_tree_options.h"
+#include "index/index.h"
+
+namespace pando::index {
+
+template <class K, class L>
+class LeafTree : public Tree, protected Leaves<K> {
+ public:
+  using Options = LeafTreeOptions<typename L::Geometry>;
+
+  LeafTree(pool::ComputeNode& node, const pool::IndexRecord& record, const Options& options);
+
+  // The leaves that the cache names for the range are read in one batch; each is used as long as it
+  // continues where the one before it ends.
+  Task<Status> scan(Operation& op, Key from, std::size_t limit, std::vector<Entry>& out) override;
+  Task<Status> create(Operation& op) override;
+  Task<Status> destroy(Operation& op) override;
+  Task<Status> check(Operation& op) override;
+  IndexStats stats() const override;
+
+ protected:
+  using View = typename K::View;
+  using Owned = typename K::Owned;
+  using Cell = typename K::Cell;
+
+  struct NewEntry {
+    View key;
+    std::uint64_t word;
+    std::string_view value;
+    std::optional<PreparedItem> item;  // none: the value goes inline
+  };
+  struct KeyAt {  // an entry of a leaf by its whole key
+    Owned key;
+    std::size_t slot;
+  };
+
+  // Leaves<K>; absorb() is the derived index's.
+  std::size_t leaf_bytes() const final { return options_.leaf.bytes; }
+  Task<Status> purge(Operation& op, Node<K> leaf) override;
+
+  // A fresh private image of a new leaf.
+  virtual void initialize_leaf(L leaf, std::uint32_t incarnation, const Cell& low) const;
+  // What check() asks of a leaf beyond entries that are readable, single and within its fences.
+  // Errors say what is wrong; the caller names the leaf.
+  virtual Status check_entries(const L& /*leaf*/) const { return {}; }
+  // Appends counts, and parts of the compute side's memory.
+  virtual void add_stats(IndexStats& /*stats*/) const {}
+
+  BLink<K>& tree() { return tree_; }
+  L leaf_at(std::byte* bytes) const { return L(bytes, options_.leaf); }
+  // The integer key, or a hash of the byte-string key.
+  std::uint64_t key_word(View key) const {
+    if constexpr (K::kType == KeyType::kInteger) {
+      return key;
+    } else {
+      return hash_key(key, tree_.seed());
+    }
+  }
+  // What an item calls the key: its bytes, an integer's in big-endian order.
+  static std::string item_key(View key);
+  // The item of a new entry. None: the value goes inline.
+  Task<Result<std::optional<PreparedItem>>> prepare(Operation& op, View key,
+                                                    std::string_view value);
+  // The live entries of a locked leaf by whole key, ascending.
+  Task<Result<std::vector<KeyAt>>> keys_of(Operation& op, L leaf);
+  // After an erase. Rarely enough that leaves whose neighbours are full do not try at every one.
+  bool worth_merging(L leaf) const;
+
+ private:
+  struct ScanItem {
+    Owned key;
+    std::string value;
+    pool::ItemPointer pointer;  // value still to be fetched
+  };
+  Task<Status> collect(Operation& op, L leaf, View from, std::vector<ScanItem>& out);
+  Task<Status> fetch_values(Operation& op, std::vector<ScanItem>& items, std::size_t limit);
+
+  struct Level {
+    std::uint8_t level;
+    std::vector<std::pair<Owned, NodeRef>> nodes;     // by low fence
+    std::vector<std::pair<Owned, NodeRef>> children;  // entries, of inner levels
+  };
+  Task<Result<Level>> walk_level(Operation& op, NodeRef first, std::uint8_t level);
+  Task<Status> check_leaf(Operation& op, L leaf, const Owned& low,
+                          const std::optional<Owned>& high);
+
+  const Options options_;
+  BLink<K> tree_;
+};
+
+}  // namespace pando::index
