@@ -4,12 +4,13 @@
 
 #include <array>
 
+#include "index/chime/chime.h"
 #include "index/sherman/sherman.h"
 
 namespace pando::index {
 
 std::span<const Kind* const> kinds() {
-  static const std::array<const Kind*, 1> kAll = {&sherman::kind()};
+  static const std::array<const Kind*, 2> kAll = {&sherman::kind(), &chime::kind()};
   return kAll;
 }
 

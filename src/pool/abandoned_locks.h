@@ -6,6 +6,10 @@
 // another's lock. What the lock guarded may be in the middle of a change: whoever locks it next
 // tells by its content.
 //
+// Or by a mark: of a word that keeps a note while it is free (index/common/node_locks.h), the bits
+// that name its holder are taken back, and a mark is left. Such a word has little room to be
+// unique: its user waits while one is pending().
+//
 // A CAS that is still under way, or whose outcome is unknown, takes effect before ours or not at
 // all: rule 9 of fabric/verbs.h.
 //
@@ -30,7 +34,11 @@ class AbandonedLocks {
   // of.
   std::uint32_t next_sequence() { return sequence_.fetch_add(1, std::memory_order_relaxed); }
 
-  void add(fabric::Address at, std::uint64_t word);
+  // `holder`: the bits of the word that name its holder. They become 0, and those of `mark` 1.
+  void add(fabric::Address at, std::uint64_t word, std::uint64_t holder = ~std::uint64_t{0},
+           std::uint64_t mark = 0);
+  // Whether a word of this compute node's may still stand there.
+  bool pending(fabric::Address at) const;
   // The housekeeper's. What could not be reached stays for the next time.
   Task<Status> take_back(Operation& op);
 
@@ -38,10 +46,15 @@ class AbandonedLocks {
   struct Abandoned {
     fabric::Address at;
     std::uint64_t word;
+    std::uint64_t holder;
+    std::uint64_t mark;
+    friend bool operator==(const Abandoned&, const Abandoned&) = default;
   };
+  static Task<Status> take_back(Operation& op, Abandoned each);
+
   std::atomic<std::uint32_t> sequence_{1};
   std::atomic<bool> any_{false};
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::vector<Abandoned> abandoned_;
 };
 

@@ -63,8 +63,7 @@ Task<Result<Block>> Allocator::allocate(Operation& op, BlockKind kind, std::size
                    fmt::format("a block of {} bytes: between 1 and {} can be had", bytes,
                                class_bytes(kSizeClasses - 1)));
   }
-  const std::size_t least = kind == BlockKind::kNode ? kSmallestNodeClass : 0;
-  const std::size_t size_class = std::max(class_of(bytes), least);
+  const std::size_t size_class = block_class(kind, bytes);
   if (auto block = state_->take(kind, size_class)) co_return *block;
   co_return co_await state_->refill(op, kind, size_class, true);
 }

@@ -11,6 +11,10 @@
 //     retire() and release() take the largest that its user has written (a node's version counts
 //     on from its incarnation). A reader tells lines of an earlier life by that.
 //  4. A fresh block's bytes are zero; a reused one's are whatever its last users left.
+//  5. A free node reads as its last user left it, so that whoever still comes by an old pointer
+//     finds out: the pool writes to a free kNode block only behind its first line and before each
+//     line's last eight bytes, to a free kNotedNode block only in its last line (which its user
+//     therefore leaves alone).
 #pragma once
 
 #include <bit>
@@ -21,8 +25,14 @@
 
 namespace pando::pool {
 
-enum class BlockKind : std::uint8_t { kNode, kItem };
-inline constexpr std::size_t kBlockKinds = 2;
+enum class BlockKind : std::uint8_t {
+  kNode,
+  kItem,
+  kNotedNode,  // a node whose lock word keeps a note while it is free (index/common/node_locks.h)
+};
+inline constexpr std::size_t kBlockKinds = 3;
+// Behind a kNotedNode's own bytes, for the pool.
+inline constexpr std::size_t kNotedNodeSpare = fabric::kLineBytes;
 
 // Classes: 64, 128, 192, 256, then four to each doubling: 320, 384, 448, 512, 640, …, 1.25 MiB.
 inline constexpr std::size_t kSizeClasses = 53;
@@ -45,6 +55,14 @@ constexpr std::size_t class_of(std::size_t bytes) {
 
 static_assert(class_bytes(3) == 256 && class_bytes(4) == 320 && class_bytes(7) == 512);
 static_assert(class_of(1) == 0 && class_of(256) == 3 && class_of(257) == 4 && class_of(512) == 7);
+// The class of a block for `bytes` of its user's: nodes of one line have no room for what the pool
+// keeps in them while they are free, and are made of two.
+constexpr std::size_t block_class(BlockKind kind, std::size_t bytes) {
+  if (kind == BlockKind::kNotedNode) bytes += kNotedNodeSpare;
+  const std::size_t size_class = class_of(bytes);
+  return kind == BlockKind::kItem || size_class > 0 ? size_class : 1;
+}
+
 static_assert(class_of(513) == 8 && class_bytes(8) == 640 && class_of(1024) == 11);
 static_assert(class_bytes(kSizeClasses - 1) == (1 << 20) + (256 << 10));
 

@@ -18,4 +18,23 @@ std::string_view to_string(Part part) {
   return "unknown";
 }
 
+void Budget::add(Cache& cache, bool last) {
+  const std::scoped_lock lock(mutex_);
+  caches_to_shrink_.insert(last ? caches_to_shrink_.end() : caches_to_shrink_.begin(), &cache);
+}
+
+void Budget::remove(Cache& cache) {
+  const std::scoped_lock lock(mutex_);
+  std::erase(caches_to_shrink_, &cache);
+}
+
+void Budget::shrink_caches() {
+  const std::scoped_lock lock(mutex_);
+  for (Cache* cache : caches_to_shrink_) {
+    const std::uint64_t now = used();
+    if (now <= limit_) return;
+    cache->shrink(now - limit_);
+  }
+}
+
 }  // namespace pando::pool

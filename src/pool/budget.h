@@ -1,21 +1,31 @@
 // Budget: what a compute node may keep in its own memory, and what it keeps.
 //
-// Tables that nothing works without take their share unconditionally (take); caches ask first
-// (try_take). The limit is the configured budget, or kFloor where that is less: then no node is
-// cached, so that the floor is the tables' alone. Thread-safe.
+// Tables that nothing works without take their share unconditionally (take), and caches give way to
+// them; caches ask first (try_take). The limit is the configured budget, or kFloor where that is
+// less: then no node is cached, so that the floor is the tables' alone. Thread-safe.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <string_view>
+#include <vector>
 
 namespace pando::pool {
 
 enum class Part : std::uint8_t { kNodeCache, kLockTable, kFreeLists, kMembership, kIndexTables };
 inline constexpr std::size_t kParts = 5;
 std::string_view to_string(Part part);
+
+// What can be smaller. Thread-safe.
+class Cache {
+ public:
+  virtual ~Cache() = default;
+  // Gives back about so many bytes, if it has them.
+  virtual void shrink(std::uint64_t bytes) = 0;
+};
 
 class Budget {
  public:
@@ -34,7 +44,8 @@ class Budget {
 
   void take(Part part, std::uint64_t bytes) {
     parts_[static_cast<std::size_t>(part)].fetch_add(bytes, std::memory_order_relaxed);
-    used_.fetch_add(bytes, std::memory_order_relaxed);
+    const std::uint64_t now = used_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    if (now > limit_) shrink_caches();
   }
   bool try_take(Part part, std::uint64_t bytes) {
     if (part == Part::kNodeCache && !caches_) return false;
@@ -50,11 +61,20 @@ class Budget {
     used_.fetch_sub(bytes, std::memory_order_relaxed);
   }
 
+  // A cache, from when it takes anything until it has given everything back. Not within shrink().
+  // Those that are added as the last are asked after the others.
+  void add(Cache& cache, bool last = false);
+  void remove(Cache& cache);
+
  private:
+  void shrink_caches();
+
   const std::uint64_t limit_;
   const bool caches_;
   std::atomic<std::uint64_t> used_{0};
   std::array<std::atomic<std::uint64_t>, kParts> parts_{};
+  std::mutex mutex_;
+  std::vector<Cache*> caches_to_shrink_;
 };
 
 }  // namespace pando::pool

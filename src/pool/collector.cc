@@ -166,7 +166,7 @@ Task<Status> Allocator::give_back_all(Operation& op) {
   for (std::size_t i = 0; i < kBlockKinds * kSizeClasses; ++i) {
     const auto kind = static_cast<BlockKind>(i / kSizeClasses);
     const std::size_t size_class = i % kSizeClasses;
-    if (kind == BlockKind::kNode && size_class < kSmallestNodeClass) continue;
+    if (size_class < block_class(kind, 1)) continue;
     const std::size_t limit = magazine_limit(kind, size_class);
     for (;;) {
       std::vector<FreeRun> runs;

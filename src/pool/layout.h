@@ -19,7 +19,7 @@ using fabric::Address;
 using fabric::NodeId;
 
 inline constexpr std::uint64_t kPoolMagic = 0x31'4f'44'4e'41'50'00'89;  // "\x89\0PANDO1"
-inline constexpr std::uint32_t kPoolFormat = 1;
+inline constexpr std::uint32_t kPoolFormat = 2;
 inline constexpr std::uint64_t kChunkBytes = 256 << 10;
 inline constexpr std::size_t kMaxComputeNodes = 256;
 inline constexpr std::size_t kMaxIndexes = 128;

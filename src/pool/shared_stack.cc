@@ -31,15 +31,17 @@ constexpr std::uint64_t high_of(std::uint64_t word) { return word >> kPlaceBits;
 constexpr std::uint64_t next_tag(std::uint64_t word) { return high_of(word) + 1; }
 
 // Where the magazine's bytes start in its block, and where its words are from there.
-constexpr std::uint64_t start_of(BlockKind kind) {
+constexpr std::uint64_t start_of(BlockKind kind, std::size_t size_class) {
+  if (kind == BlockKind::kNotedNode) return class_bytes(size_class) - kNotedNodeSpare;
   return kind == BlockKind::kNode ? kLineBytes : 0;
 }
 constexpr std::size_t word_offset(BlockKind kind, std::size_t i) {
-  if (kind == BlockKind::kItem) return i * 8;
+  if (kind != BlockKind::kNode) return i * 8;
   return i / kWordsPerNodeLine * kLineBytes + i % kWordsPerNodeLine * 8;
 }
 constexpr std::size_t words_in(BlockKind kind, std::size_t size_class) {
   if (kind == BlockKind::kItem) return class_bytes(size_class) / 8;
+  if (kind == BlockKind::kNotedNode) return kNotedNodeSpare / 8;
   return (class_bytes(size_class) / kLineBytes - 1) * kWordsPerNodeLine;
 }
 
@@ -152,7 +154,8 @@ Task<Status> push_magazine(Operation& op, std::span<const FreeRun> runs) {
   for (;;) {
     words.set(0, pack(runs.size() - 1, top & kPlaceMask));
     Batch push(op.cost());
-    push.write(container.address + start_of(container.kind), buffer.data(), bytes);
+    push.write(container.address + start_of(container.kind, container.size_class), buffer.data(),
+               bytes);
     const std::size_t swap =
         push.compare_swap(stack, top, pack(next_tag(top), place_of(container.address)));
     const Status status = co_await op.submit(push);
@@ -173,7 +176,7 @@ Task<Result<std::vector<FreeRun>>> pop_magazine(Operation& op, fabric::NodeId no
   while (!stack_empty(word)) {
     const Address container(node, (word & kPlaceMask) * kLineBytes);
     Batch look(op.cost());
-    look.read(container + start_of(kind), buffer.data(), bytes);
+    look.read(container + start_of(kind, size_class), buffer.data(), bytes);
     if (Status read = co_await op.submit(look); !read) co_return fail(read.error());
 
     // What was read may be no magazine any more. A swap of the word for itself tells.

@@ -2,9 +2,10 @@
 //
 // Each memory node has one stack a kind and size class, of magazines. A magazine is a free block
 // that lists other free blocks of its class on its memory node, and points to the next magazine. In
-// a kItem block it starts at the first byte. In a kNode block it leaves line 0 alone and keeps the
-// last word of each line that it writes zero: the version word, which no living node has zero
-// (block.h). So it is a stream of words w, of which a kNode block has 7 in each line but the first:
+// a kItem block it starts at the first byte; in a kNotedNode block it has the last line. In a kNode
+// block it leaves line 0 alone and keeps the last word of each line that it writes zero: the
+// version word, which no living node has zero (block.h). So it is a stream of words w, of which a
+// kNode block has 7 in each line but the first:
 //   w[0]      {count:22, offset/64 of the next magazine:42}, 0 is none
 //   w[1]      {checksum:32, incarnation of this block:32}
 //   w[2 + 2i] {blocks in the run, less one:22, offset/64 of the run's first block:42}
@@ -28,9 +29,6 @@
 #include <pando/task.h>
 
 namespace pando::pool {
-
-// Nodes of one line have no room for a magazine, and are made of two.
-inline constexpr std::size_t kSmallestNodeClass = 1;
 
 // How many blocks a magazine takes, its own included.
 std::size_t magazine_limit(BlockKind kind, std::size_t size_class);

@@ -16,6 +16,7 @@ struct Named {
 // One line an index kind; settings may follow the kind.
 constexpr Named kIndexes[] = {
     {"sherman", "sherman"},
+    {"chime", "chime"},
 };
 
 // The same with other settings, on one fabric only: every technique off; small nodes, so that trees
@@ -25,6 +26,10 @@ constexpr Named kVariants[] = {
      "sherman:cache=off,local_locks=off,lock_with_read=off,unlock_with_write=off,"
      "parallel_scan=off"},
     {"sherman_small", "sherman:leaf_bytes=256,inner_bytes=256,onchip_locks=on"},
+    {"chime_bare",
+     "chime:cache=off,lock_with_read=off,unlock_with_write=off,parallel_scan=off,vacancy=off,"
+     "replicas=off,speculation=off"},
+    {"chime_small", "chime:span=16,neighbourhood=4,inner_bytes=256"},
 };
 
 // One line a fabric.

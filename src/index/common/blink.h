@@ -49,6 +49,27 @@ class Leaves {
  public:
   virtual ~Leaves() = default;
   virtual std::size_t leaf_bytes() const = 0;
+
+  // How a leaf behind its header tells that it is of one piece: like every other node, unless said
+  // otherwise (node.h).
+  // Lock-free readers may believe this image, whose header they believe.
+  virtual bool intact(Node<K> leaf) const { return leaf.versions_agree(); }
+  // No writer left it in the middle of a change.
+  virtual bool settled(Node<K> leaf) const { return leaf.versions_same(); }
+  // Makes this the version of the whole leaf, as its header says it is.
+  virtual void set_version(Node<K> leaf, std::uint32_t version) const {
+    leaf.set_versions(version);
+  }
+  // No version that was ever written to the leaf is greater.
+  virtual std::uint32_t newest_version(Node<K> leaf) const { return leaf.newest_version(); }
+  // Whether readers look at parts of a leaf without its header: then death must reach every part.
+  // entomb() makes those of an image whose header is dead.
+  virtual bool read_in_parts() const { return false; }
+  virtual void entomb(Node<K>) const {}
+  // Whether leaves have noted lock words (node_locks.h), and what note fits this leaf.
+  virtual LockWord lock_word() const { return LockWord::kPlain; }
+  virtual std::uint32_t note(Node<K>) const { return 0; }
+
   // Adds the live entries of `right` to `left`. False, and `left` untouched, where they had better
   // stay apart (worth_absorbing).
   virtual bool absorb(Node<K> left, Node<K> right) = 0;
@@ -161,6 +182,13 @@ class BLink {
   // The same with the node locked, and repaired where its last writer died.
   Task<Result<Found<K>>> lock(Operation& op, View key, std::uint8_t level, std::byte* into,
                               NodeLock& lock);
+  // Whether a READ through `ref` may be believed: of a whole node, or of its header alone.
+  Verdict judge(Node<K> node, std::uint8_t level, const NodeRef& ref) const;
+  // The child that follows the route's in its level, if `key` lies below it for certain; a null
+  // reference where there is none, nullopt where one does not know.
+  std::optional<NodeRef> next_child(const Route<K>& route, View key) const;
+  // Whether the key lies below the node's high fence, as far as one can tell without a READ.
+  bool covers(const Route<K>& route, View key, Node<K> node) const;
   // Continues a read() whose first READ the caller did itself (batched with others): judges it.
   // True: good and covers the key.
   bool believable(const Route<K>& route, View key, std::uint8_t level, std::byte* bytes) const;
@@ -184,7 +212,12 @@ class BLink {
   // Tries to make the node of `level` that covers `key` one with a neighbour. Gives up silently.
   Task<Status> merge(Operation& op, std::uint8_t level, View key);
   // Brings a node whose writer died in order and writes it back. REQUIRES: its lock is held.
-  Task<Status> repair(Operation& op, NodeRef ref, Node<K> node);
+  Task<Status> repair(Operation& op, NodeRef ref, Node<K> node, NodeLock& lock);
+  // Writes back the left node of a split (node_write.h), as the next version.
+  void write_split(fabric::Batch& batch, const NodeRef& ref, Node<K> node, NodeLock& lock);
+  // Allocates and retires nodes of a level.
+  Task<Result<pool::Block>> allocate(Operation& op, std::uint8_t level);
+  void retire(const NodeRef& ref, std::uint8_t level, std::uint32_t version);
 
   // --- Whole tree ---
 
@@ -202,6 +235,13 @@ class BLink {
 
   std::size_t node_bytes(std::uint8_t level) const {
     return level == 0 ? leaves_.leaf_bytes() : options_.inner_bytes;
+  }
+  LockTarget lock_target(const NodeRef& ref, std::uint8_t level, std::byte* into) const {
+    return {ref.address, into, NodeParts::whole(node_bytes(level)),
+            level == 0 ? leaves_.lock_word() : LockWord::kPlain};
+  }
+  std::uint32_t newest_version(Node<K> node, std::uint8_t level) const {
+    return level == 0 ? leaves_.newest_version(node) : node.newest_version();
   }
   std::uint32_t index_id() const { return record_.index_id; }
   std::uint64_t seed() const { return record_.seed; }
@@ -232,6 +272,12 @@ class BLink {
   Task<Status> fetch(Operation& op, const NodeRef& ref, std::uint8_t level, std::byte* into,
                      NodeLock* lock);
   Task<Status> let_go(Operation& op, NodeLock* lock);
+  bool settled(Node<K> node) const;
+  void set_version(Node<K> node, std::uint32_t version) const;
+  pool::BlockKind block_kind(std::uint8_t level) const {
+    return level == 0 && leaves_.lock_word() == LockWord::kNoted ? pool::BlockKind::kNotedNode
+                                                                 : pool::BlockKind::kNode;
+  }
   Task<Status> heal(Operation& op, const NodeRef& ref, std::uint8_t level);
 
   Task<Status> grow_root(Operation& op, std::uint8_t level, Cell cell, NodeRef right);
@@ -247,6 +293,8 @@ class BLink {
                       const NodeRef& dead);
   Task<Status> retire_node(Operation& op, const NodeRef& ref, std::uint8_t level);
   Task<Status> bury(Operation& op, const NodeRef& ref, Node<K> node);
+  fabric::Buffer write_burial(Operation& op, fabric::Batch& batch, const NodeRef& ref,
+                              Node<K> node);
   bool absorb_inner(InnerNode<K> left, InnerNode<K> right);
   Task<Status> merge_children(Operation& op, NodeRef parent_ref, InnerNode<K> parent,
                               NodeLock& parent_lock, std::uint8_t level, const InnerEntry<K>& left,

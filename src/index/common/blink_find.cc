@@ -135,6 +135,16 @@ bool BLink<K>::advance(Route<K>& route) const {
 }
 
 template <class K>
+std::optional<NodeRef> BLink<K>::next_child(const Route<K>& route, View key) const {
+  if (!route.parent) return NodeRef{};
+  if (route.slot + 1 < route.parent->count()) return route.parent->child(route.slot + 1);
+  if (!route.parent->has_high()) return NodeRef{};
+  const CacheNode* next = cache_.find(route.parent->sibling());
+  if (next == nullptr || next->count() == 0 || !(key < next->key(0))) return std::nullopt;
+  return next->child(0);
+}
+
+template <class K>
 void BLink<K>::misled(const Route<K>& route) {
   counts_.misled.fetch_add(1, std::memory_order_relaxed);
   if (route.parent) {
@@ -258,7 +268,7 @@ Task<Result<typename BLink<K>::Loaded>> BLink<K>::load(Operation& op, const Node
       co_return fail(read.error());
     }
     InnerNode<K> node(buffer.data(), options_.inner_bytes);
-    switch (node.judge(index_id(), level, ref)) {
+    switch (judge(node, level, ref)) {
       case Verdict::kStale:
         co_return Loaded{LoadOutcome::kStale, {}};
       case Verdict::kDead:
@@ -287,7 +297,7 @@ template <class K>
 Task<Status> BLink<K>::fetch(Operation& op, const NodeRef& ref, std::uint8_t level, std::byte* into,
                              NodeLock* lock) {
   if (lock != nullptr) {
-    co_return co_await locks_.lock(op, *lock, ref.address, into, node_bytes(level));
+    co_return co_await locks_.lock(op, *lock, lock_target(ref, level, into));
   }
   fabric::Batch batch(op.cost());
   batch.read(ref.address, into, node_bytes(level));
@@ -300,6 +310,21 @@ Task<Status> BLink<K>::let_go(Operation& op, NodeLock* lock) {
   co_return co_await locks_.unlock(op, *lock);
 }
 
+template <class K>
+Verdict BLink<K>::judge(Node<K> node, std::uint8_t level, const NodeRef& ref) const {
+  const Verdict header = node.judge_header(index_id(), level, ref);
+  if (header != Verdict::kGood || node.lines() == 1) return header;
+  const bool whole = level == 0 ? leaves_.intact(node) : node.versions_agree();
+  return whole ? Verdict::kGood : Verdict::kTorn;
+}
+
+template <class K>
+bool BLink<K>::settled(Node<K> node) const {
+  if (node.has(kDead)) return true;
+  if (node.has(kAbsorbing) || node.has(kLeaving)) return false;
+  return node.level() == 0 ? leaves_.settled(node) : node.versions_same();
+}
+
 // A node that stays torn was left so by a writer that died. Locking it waits for that to be
 // certain, and takes over.
 template <class K>
@@ -308,13 +333,13 @@ Task<Status> BLink<K>::heal(Operation& op, const NodeRef& ref, std::uint8_t leve
   NodeLock lock(locks_);
   if (Status got = co_await fetch(op, ref, level, buffer.data(), &lock); !got) co_return got;
   Node<K> node(buffer.data(), node_bytes(level));
-  const Verdict verdict = node.judge(index_id(), level, ref);
+  const Verdict verdict = judge(node, level, ref);
   if (verdict != Verdict::kStale && verdict != Verdict::kDead && node.has(kLeaving)) {
     if (Status done = co_await locks_.unlock(op, lock); !done) co_return done;
     co_return co_await stay_or_die(op, ref, level, node.low(), node.entry_version(0));
   }
-  if (verdict != Verdict::kStale && (lock.repair() || !node.settled())) {
-    if (Status done = co_await repair(op, ref, node); !done) co_return done;
+  if (verdict != Verdict::kStale && (lock.repair() || !settled(node))) {
+    if (Status done = co_await repair(op, ref, node, lock); !done) co_return done;
   }
   co_return co_await locks_.unlock(op, lock);
 }
@@ -323,7 +348,11 @@ template <class K>
 bool BLink<K>::believable(const Route<K>& route, View key, std::uint8_t level,
                           std::byte* bytes) const {
   const Node<K> node(bytes, node_bytes(level));
-  if (node.judge(index_id(), level, route.node) != Verdict::kGood) return false;
+  return judge(node, level, route.node) == Verdict::kGood && covers(route, key, node);
+}
+
+template <class K>
+bool BLink<K>::covers(const Route<K>& route, View key, Node<K> node) const {
   if (!node.has(kHasHigh) || mutated(Mutant::kNoFenceCheck)) return true;
   const Cell high = node.high();
   if (!K::is_long(high)) return key < K::short_key(high);
@@ -375,7 +404,7 @@ Task<Result<Found<K>>> BLink<K>::find(Operation& op, View key, std::uint8_t leve
         co_return fail(got.error());
       }
       Node<K> node(into, node_bytes(level));
-      Verdict verdict = node.judge(index_id(), level, found.node);
+      Verdict verdict = judge(node, level, found.node);
       if (lock != nullptr && verdict != Verdict::kStale && verdict != Verdict::kDead &&
           node.has(kLeaving)) {
         if (Status done = co_await let_go(op, lock); !done) co_return fail(done.error());
@@ -386,12 +415,11 @@ Task<Result<Found<K>>> BLink<K>::find(Operation& op, View key, std::uint8_t leve
         }
         continue;
       }
-      if (lock != nullptr && verdict != Verdict::kStale && (lock->repair() || !node.settled())) {
-        if (Status done = co_await repair(op, found.node, node); !done) {
+      if (lock != nullptr && verdict != Verdict::kStale && (lock->repair() || !settled(node))) {
+        if (Status done = co_await repair(op, found.node, node, *lock); !done) {
           co_return fail(done.error());
         }
-        lock->repaired();
-        verdict = node.judge(index_id(), level, found.node);
+        verdict = judge(node, level, found.node);
       }
       if (verdict == Verdict::kGood || verdict == Verdict::kDead) {
         Result<bool> covers = co_await reaches(op, node, key, known);

@@ -12,6 +12,7 @@
 // stays. Entries in L beyond its fence (3 begun, not committed) are purged. P may go on naming the
 // dead R: readers go around it, and take the entry out (unlink()).
 #include <algorithm>
+#include <cstring>
 
 #include "index/common/blink.h"
 #include "index/common/node_write.h"
@@ -25,10 +26,7 @@ Task<Status> BLink<K>::retire_node(Operation& op, const NodeRef& ref, std::uint8
   batch.read(ref.address, buffer.data(), kLineBytes);
   if (Status read = co_await op.submit(batch); !read) co_return read;
   const Node<K> node(buffer.data(), kLineBytes);
-  if (node.judge(index_id(), level, ref) == Verdict::kDead) {
-    node_.allocator().retire({ref.address, node.version(), pool::BlockKind::kNode,
-                              static_cast<std::uint8_t>(pool::class_of(node_bytes(level)))});
-  }
+  if (judge(node, level, ref) == Verdict::kDead) retire(ref, level, node.version());
   co_return Status{};
 }
 
@@ -85,20 +83,21 @@ Task<Status> BLink<K>::merge_children(Operation& op, NodeRef parent_ref, InnerNo
   const NodeRef left_ref = left_entry.child;
   const NodeRef right_ref = right_entry.child;
   Result<bool> got =
-      co_await locks_.try_lock(op, left_lock, left_ref.address, left_buffer.data(), bytes);
+      co_await locks_.try_lock(op, left_lock, lock_target(left_ref, level, left_buffer.data()));
   if (!got) co_return fail(got.error());
   if (!*got) co_return Status{};
-  got = co_await locks_.try_lock(op, right_lock, right_ref.address, right_buffer.data(), bytes);
+  got =
+      co_await locks_.try_lock(op, right_lock, lock_target(right_ref, level, right_buffer.data()));
   if (!got) co_return fail(got.error());
   if (!*got) co_return co_await locks_.unlock(op, left_lock);
 
   Node<K> left(left_buffer.data(), bytes);
   Node<K> right(right_buffer.data(), bytes);
-  const Verdict left_is = left.judge(index_id(), level, left_ref);
-  const Verdict right_is = right.judge(index_id(), level, right_ref);
-  const bool unlink = left_is == Verdict::kGood && right_is == Verdict::kDead && left.settled();
-  bool absorb = left_is == Verdict::kGood && right_is == Verdict::kGood && left.settled() &&
-                right.settled() && left.sibling() == right_ref && left.has(kHasHigh) &&
+  const Verdict left_is = judge(left, level, left_ref);
+  const Verdict right_is = judge(right, level, right_ref);
+  const bool unlink = left_is == Verdict::kGood && right_is == Verdict::kDead && settled(left);
+  bool absorb = left_is == Verdict::kGood && right_is == Verdict::kGood && settled(left) &&
+                settled(right) && left.sibling() == right_ref && left.has(kHasHigh) &&
                 left.high() == right.low();
   if (absorb) {
     absorb = level == 0 ? leaves_.absorb(left, right)
@@ -119,7 +118,6 @@ Task<Status> BLink<K>::merge_children(Operation& op, NodeRef parent_ref, InnerNo
     if (Status done = co_await op.submit(leave); !done) co_return done;
 
     const std::uint32_t version = left.version() + 1;
-    for (std::size_t i = 0; i < left.lines(); ++i) left.set_node_version(i, version);
     if (!mutated(Mutant::kNoFloor)) left.set_floor(version);
     left.set_flag(kAbsorbing, true);
     if (right.has(kHasHigh)) {
@@ -127,6 +125,9 @@ Task<Status> BLink<K>::merge_children(Operation& op, NodeRef parent_ref, InnerNo
     } else {
       left.set_flag(kHasHigh, false);
     }
+    left.set_sibling(right.sibling());  // what parts of it will say; the header, when right is dead
+    set_version(left, version);
+    left.set_sibling(right_ref);
     fabric::Batch commit(op.cost());
     write_lines(commit, left_ref, left);
     write_header(commit, left_ref, left);
@@ -135,6 +136,9 @@ Task<Status> BLink<K>::merge_children(Operation& op, NodeRef parent_ref, InnerNo
     if (Status done = co_await bury(op, right_ref, right); !done) co_return done;
     left.set_sibling(right.sibling());
     left.set_flag(kAbsorbing, false);
+    left_lock.repaired();
+    right_lock.repaired();
+    if (level == 0) left_lock.set_note(leaves_.note(left));
   }
 
   fabric::Batch finish(op.cost());
@@ -152,8 +156,7 @@ Task<Status> BLink<K>::merge_children(Operation& op, NodeRef parent_ref, InnerNo
   locks_.unlocked(right_lock);
   locks_.unlocked(parent_lock);
   merged = true;
-  node_.allocator().retire({right_ref.address, right.version(), pool::BlockKind::kNode,
-                            static_cast<std::uint8_t>(pool::class_of(bytes))});
+  retire(right_ref, level, right.version());
   if (level == 0) co_return co_await drop_cell(op, right.low(), true);
   co_return Status{};
 }
@@ -161,12 +164,29 @@ Task<Status> BLink<K>::merge_children(Operation& op, NodeRef parent_ref, InnerNo
 // The end of a node's life, but for its block.
 template <class K>
 Task<Status> BLink<K>::bury(Operation& op, const NodeRef& ref, Node<K> node) {
+  fabric::Batch batch(op.cost());
+  const fabric::Buffer image = write_burial(op, batch, ref, node);
+  co_return co_await op.submit(batch);
+}
+
+// `node`: its header, which becomes dead. Where readers look at parts, these are written before it:
+// a node that is dead already is not looked after by anyone.
+template <class K>
+fabric::Buffer BLink<K>::write_burial(Operation& op, fabric::Batch& batch, const NodeRef& ref,
+                                      Node<K> node) {
   node.set_flag(kLeaving, false);
   node.set_flag(kDead, true);
   node.set_node_version(0, node.version() + 1);
-  fabric::Batch batch(op.cost());
+  fabric::Buffer image;
+  if (node.level() == 0 && leaves_.read_in_parts()) {
+    image = op.buffer(leaves_.leaf_bytes());
+    std::memcpy(image.data(), node.bytes(), kLineBytes);
+    Node<K> whole(image.data(), leaves_.leaf_bytes());
+    leaves_.entomb(whole);
+    write_lines(batch, ref, whole);
+  }
   write_header(batch, ref, node);
-  co_return co_await op.submit(batch);
+  return image;
 }
 
 template <class K>
@@ -200,19 +220,20 @@ Task<Status> BLink<K>::stay_or_die(Operation& op, const NodeRef& ref, std::uint8
   NodeLock lock(locks_);
   if (Status got = co_await fetch(op, ref, level, buffer.data(), &lock); !got) co_return got;
   Node<K> node(buffer.data(), node_bytes(level));
-  const Verdict verdict = node.judge(index_id(), level, ref);
+  const Verdict verdict = judge(node, level, ref);
   if (verdict == Verdict::kStale || verdict == Verdict::kDead || !node.has(kLeaving) ||
       node.entry_version(0) != departure) {  // settled by someone, or leaving once more
     co_return co_await locks_.unlock(op, lock);
   }
   counts_.repairs.fetch_add(1, std::memory_order_relaxed);
-  node.set_flag(kLeaving, false);
-  if (*gone) {
-    node.set_flag(kDead, true);
-    node.set_node_version(0, node.version() + 1);
-  }
   fabric::Batch write(op.cost());
-  write_header(write, ref, node);
+  fabric::Buffer image;
+  if (*gone) {
+    image = write_burial(op, write, ref, node);
+  } else {
+    node.set_flag(kLeaving, false);
+    write_header(write, ref, node);
+  }
   co_return co_await locks_.write_and_unlock(op, write, lock);
 }
 
@@ -236,7 +257,7 @@ Task<Result<bool>> BLink<K>::absorbed(Operation& op, const NodeRef& ref, std::ui
       batch.read(at.address, buffer.data(), kLineBytes);
       if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
       const Node<K> header(buffer.data(), kLineBytes);
-      const Verdict verdict = header.judge(index_id(), level, at);
+      const Verdict verdict = judge(header, level, at);
       if (verdict == Verdict::kDead && at == left->node && left->parent && left->fresh) {
         from = Owned(left->parent->key(left->slot));
       }
@@ -267,12 +288,11 @@ Task<Status> BLink<K>::unlink(Operation& op, const NodeRef& parent, std::uint8_t
   const auto above = static_cast<std::uint8_t>(level + 1);
   const fabric::Buffer buffer = op.buffer(options_.inner_bytes);
   NodeLock lock(locks_);
-  Result<bool> got =
-      co_await locks_.try_lock(op, lock, parent.address, buffer.data(), options_.inner_bytes);
+  Result<bool> got = co_await locks_.try_lock(op, lock, lock_target(parent, above, buffer.data()));
   if (!got) co_return fail(got.error());
   if (!*got) co_return Status{};
   InnerNode<K> node(buffer.data(), options_.inner_bytes);
-  if (node.judge(index_id(), above, parent) == Verdict::kGood && node.settled()) {
+  if (judge(node, above, parent) == Verdict::kGood && settled(node)) {
     for (std::size_t slot = 0; slot < node.capacity(); ++slot) {
       if (node.empty(slot) || node.child(slot) != dead || node.cell(slot) == node.low()) continue;
       node.clear(slot);
@@ -287,12 +307,11 @@ Task<Status> BLink<K>::unlink(Operation& op, const NodeRef& parent, std::uint8_t
 }
 
 template <class K>
-Task<Status> BLink<K>::repair(Operation& op, NodeRef ref, Node<K> node) {
+Task<Status> BLink<K>::repair(Operation& op, NodeRef ref, Node<K> node, NodeLock& lock) {
   counts_.repairs.fetch_add(1, std::memory_order_relaxed);
+  lock.repaired();  // once this is written; should it fail, the lock is abandoned, which says so
   if (node.has(kDead) || mutated(Mutant::kNoRepair)) co_return Status{};
-  std::uint32_t version = node.version();
-  for (std::size_t i = 0; i < node.lines(); ++i) version = std::max(version, node.node_version(i));
-  ++version;
+  const std::uint32_t newest = newest_version(node, node.level());
   if (node.has(kAbsorbing)) {
     const NodeRef right_ref = node.sibling();
     const fabric::Buffer buffer = op.buffer(kLineBytes);
@@ -300,7 +319,7 @@ Task<Status> BLink<K>::repair(Operation& op, NodeRef ref, Node<K> node) {
     read.read(right_ref.address, buffer.data(), kLineBytes);
     if (Status done = co_await op.submit(read); !done) co_return done;
     Node<K> right(buffer.data(), kLineBytes);
-    const Verdict right_is = right.judge(index_id(), node.level(), right_ref);
+    const Verdict right_is = judge(right, node.level(), right_ref);
     if (right_is != Verdict::kStale && right_is != Verdict::kDead) {
       if (Status done = co_await bury(op, right_ref, right); !done) co_return done;
     }
@@ -321,9 +340,9 @@ Task<Status> BLink<K>::repair(Operation& op, NodeRef ref, Node<K> node) {
       }
     }
   }
-  node.set_node_version(0, version - 1);  // write_split adds the one
+  node.set_node_version(0, newest);  // write_split adds one
   fabric::Batch write(op.cost());
-  write_split(write, ref, node);
+  write_split(write, ref, node, lock);
   co_return co_await op.submit(write);
 }
 

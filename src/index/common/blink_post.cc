@@ -7,12 +7,40 @@
 namespace pando::index {
 
 template <class K>
+Task<Result<pool::Block>> BLink<K>::allocate(Operation& op, std::uint8_t level) {
+  return node_.allocator().allocate(op, block_kind(level), node_bytes(level));
+}
+
+template <class K>
+void BLink<K>::retire(const NodeRef& ref, std::uint8_t level, std::uint32_t version) {
+  const pool::BlockKind kind = block_kind(level);
+  node_.allocator().retire({ref.address, version, kind,
+                            static_cast<std::uint8_t>(pool::block_class(kind, node_bytes(level)))});
+}
+
+template <class K>
+void BLink<K>::set_version(Node<K> node, std::uint32_t version) const {
+  if (node.level() == 0) {
+    leaves_.set_version(node, version);
+  } else {
+    node.set_versions(version);
+  }
+}
+
+template <class K>
+void BLink<K>::write_split(fabric::Batch& batch, const NodeRef& ref, Node<K> node, NodeLock& lock) {
+  set_version(node, node.version() + 1);
+  if (node.level() == 0) lock.set_note(leaves_.note(node));
+  index::write_split(batch, ref, node);
+}
+
+template <class K>
 Task<Result<bool>> BLink<K>::alive(Operation& op, const NodeRef& ref, std::uint8_t level) {
   const fabric::Buffer buffer = op.buffer(kLineBytes);
   fabric::Batch batch(op.cost());
   batch.read(ref.address, buffer.data(), kLineBytes);
   if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
-  const Verdict verdict = Node<K>(buffer.data(), kLineBytes).judge(index_id(), level, ref);
+  const Verdict verdict = judge(Node<K>(buffer.data(), kLineBytes), level, ref);
   co_return verdict == Verdict::kGood || verdict == Verdict::kTorn;
 }
 
@@ -102,8 +130,7 @@ Task<Status> BLink<K>::split_inner(Operation& op, NodeRef ref, InnerNode<K> node
   all.insert(at, std::move(entry));
   const std::size_t middle = split_point(all.size(), place, !node.has(kHasHigh));
 
-  Result<pool::Block> block =
-      co_await node_.allocator().allocate(op, pool::BlockKind::kNode, options_.inner_bytes);
+  Result<pool::Block> block = co_await allocate(op, node.level());
   if (!block) {
     Status released = co_await locks_.unlock(op, lock);
     co_return released ? fail(block.error()) : released;
@@ -140,7 +167,7 @@ Task<Status> BLink<K>::split_inner(Operation& op, NodeRef ref, InnerNode<K> node
   node.set_sibling(right_ref);
   node.set_high(all[middle].cell);
   fabric::Batch left(op.cost());
-  write_split(left, ref, Node<K>(node));
+  write_split(left, ref, Node<K>(node), lock);
   Status written = co_await locks_.write_and_unlock(op, left, lock);
   cache_.erase(ref);
   if (!written) co_return written;
@@ -157,17 +184,16 @@ Task<Status> BLink<K>::grow_root(Operation& op, std::uint8_t level, Cell cell, N
   const fabric::Buffer buffer = op.buffer(std::max(node_bytes(level), options_.inner_bytes));
   NodeLock lock(locks_);
   if (Status got = co_await fetch(op, old->ref, level, buffer.data(), &lock); !got) co_return got;
-  if (lock.repair() || !Node<K>(buffer.data(), node_bytes(level)).settled()) {
-    Status done = co_await repair(op, old->ref, Node<K>(buffer.data(), node_bytes(level)));
+  const Node<K> root_node(buffer.data(), node_bytes(level));
+  if (lock.repair() || !settled(root_node)) {
+    Status done = co_await repair(op, old->ref, root_node, lock);
     if (!done) co_return done;
-    lock.repaired();
   }
   Result<Root> now = co_await read_root(op);
   if (!now) co_return fail(now.error());
   if (now->level != level) co_return co_await locks_.unlock(op, lock);
 
-  Result<pool::Block> block =
-      co_await node_.allocator().allocate(op, pool::BlockKind::kNode, options_.inner_bytes);
+  Result<pool::Block> block = co_await allocate(op, static_cast<std::uint8_t>(level + 1));
   if (!block) {
     Status released = co_await locks_.unlock(op, lock);
     co_return released ? fail(block.error()) : released;

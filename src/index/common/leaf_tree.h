@@ -77,6 +77,7 @@ class LeafTree : public Tree, protected Leaves<K> {
   virtual void add_stats(IndexStats& /*stats*/) const {}
 
   BLink<K>& tree() { return tree_; }
+  const BLink<K>& tree() const { return tree_; }
   L leaf_at(std::byte* bytes) const { return L(bytes, options_.leaf); }
   // The integer key, or a hash of the byte-string key.
   std::uint64_t key_word(View key) const {

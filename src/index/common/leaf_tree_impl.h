@@ -22,8 +22,7 @@ void LeafTree<K, L>::initialize_leaf(L leaf, std::uint32_t incarnation, const Ce
 
 template <class K, class L>
 Task<Status> LeafTree<K, L>::create(Operation& op) {
-  Result<pool::Block> block =
-      co_await tree_.node().allocator().allocate(op, pool::BlockKind::kNode, leaf_bytes());
+  Result<pool::Block> block = co_await tree_.allocate(op, 0);
   if (!block) co_return fail(block.error());
   const fabric::Buffer buffer = op.buffer(leaf_bytes());
   L leaf = leaf_at(buffer.data());
@@ -272,7 +271,7 @@ Task<Status> LeafTree<K, L>::scan(Operation& op, Key from, std::size_t limit,
       L leaf = leaf_at(buffers[i].data());
       if (i > 0) {
         const L before = leaf_at(buffers[i - 1].data());
-        const bool continues = leaf.judge(tree_.index_id(), 0, refs[i]) == Verdict::kGood &&
+        const bool continues = tree_.judge(leaf, 0, refs[i]) == Verdict::kGood &&
                                before.has(kHasHigh) && leaf.low() == before.high();
         if (!continues && !mutated(Mutant::kScanWithGaps)) break;
       }
@@ -318,7 +317,7 @@ Task<Result<typename LeafTree<K, L>::Level>> LeafTree<K, L>::walk_level(Operatio
     batch.read(ref.address, buffer.data(), bytes);
     if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
     Node<K> node(buffer.data(), bytes);
-    switch (node.judge(tree_.index_id(), level, ref)) {
+    switch (tree_.judge(node, level, ref)) {
       case Verdict::kGood:
         break;
       case Verdict::kTorn:
@@ -328,9 +327,9 @@ Task<Result<typename LeafTree<K, L>::Level>> LeafTree<K, L>::walk_level(Operatio
       case Verdict::kStale:
         co_return corrupt_node(ref, level, "is not the node that its left neighbour means");
     }
-    if (node.lock_word() != 0 && !tree_.locks().shares_words()) {
+    const auto owner = static_cast<pool::OwnerId>(node.lock_word() >> 32);
+    if (owner != 0 && !tree_.locks().shares_words()) {
       // A dead owner's is taken over by the next who wants it.
-      const auto owner = static_cast<pool::OwnerId>(node.lock_word() >> 32);
       Result<bool> gone = co_await tree_.node().membership().gone(op, owner);
       if (!gone) co_return fail(gone.error());
       if (!*gone) co_return corrupt_node(ref, level, "locked");
@@ -424,21 +423,12 @@ Task<Status> LeafTree<K, L>::check(Operation& op) {
   }
 }
 
-// The one that the block's next life must start above.
-template <class K>
-std::uint32_t greatest_version(Node<K> node) {
-  std::uint32_t version = node.version();
-  for (std::size_t i = 0; i < node.lines(); ++i) version = std::max(version, node.node_version(i));
-  return version;
-}
-
 // Leaves and items first would leave entries that lead to freed nodes; nobody looks any more.
 template <class K, class L>
 Task<Status> LeafTree<K, L>::destroy(Operation& op) {
   Result<typename BLink<K>::Root> root = co_await tree_.read_root(op);
   if (!root) co_return fail(root.error());
   NodeRef first = root->ref;
-  pool::Allocator& allocator = tree_.node().allocator();
   for (std::uint8_t level = root->level;; --level) {
     const std::size_t bytes = tree_.node_bytes(level);
     const fabric::Buffer buffer = op.buffer(bytes);
@@ -449,7 +439,7 @@ Task<Status> LeafTree<K, L>::destroy(Operation& op) {
       batch.read(ref.address, buffer.data(), bytes);
       if (Status read = co_await op.submit(batch); !read) co_return read;
       Node<K> node(buffer.data(), bytes);
-      if (node.judge(tree_.index_id(), level, ref) == Verdict::kStale) {
+      if (tree_.judge(node, level, ref) == Verdict::kStale) {
         co_return corrupt_node(ref, level, "not a node of the index");
       }
       if (level > 0 && !next_first) {
@@ -473,8 +463,7 @@ Task<Status> LeafTree<K, L>::destroy(Operation& op) {
         if (K::is_long(leaf.low())) items.push_back(K::item(leaf.low()));
         if (Status retired = co_await retire_items(op, items); !retired) co_return retired;
       }
-      allocator.retire({ref.address, greatest_version(node), pool::BlockKind::kNode,
-                        static_cast<std::uint8_t>(pool::class_of(bytes))});
+      tree_.retire(ref, level, tree_.newest_version(node, level));
       ref = node.sibling();
     }
     if (level == 0) co_return Status{};

@@ -21,11 +21,13 @@ void add_sizes(SettingTable& table, std::size_t& inner_bytes, std::size_t& inlin
              true});
 }
 
-void add_cache_and_locks(SettingTable& table, BLinkOptions& tree) {
+void add_cache_and_locks(SettingTable& table, BLinkOptions& tree, bool noted_words) {
   LockOptions& locks = tree.locks;
   table.add({"cache", &tree.cache, "keep inner nodes on the compute side", false});
-  table.add(
-      {"local_locks", &locks.local_table, "queue in the compute node before a remote lock", false});
+  if (!noted_words) {
+    table.add({"local_locks", &locks.local_table, "queue in the compute node before a remote lock",
+               false});
+  }
   table.add({"handovers",
              &locks.handovers,
              "hand a remote lock over within the compute node, at most this often in a row",

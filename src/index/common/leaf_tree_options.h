@@ -29,7 +29,8 @@ struct LeafTreeOptions {
 // Three groups, so that an index's own settings may stand between them.
 void add_sizes(SettingTable& table, std::size_t& inner_bytes, std::size_t& inline_value,
                std::size_t max_inline_value);
-void add_cache_and_locks(SettingTable& table, BLinkOptions& tree);
+// Noted lock words (node_locks.h) need the local queue: it cannot be switched off.
+void add_cache_and_locks(SettingTable& table, BLinkOptions& tree, bool noted_words = false);
 void add_merge_and_scan(SettingTable& table, bool& merge, bool& parallel_scan);
 
 // What a row of the table cannot judge. Errors name the setting.

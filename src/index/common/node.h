@@ -34,6 +34,7 @@
 // reused exactly 2^22 times, each after a grace period, while a cached reference stood unused.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -177,6 +178,14 @@ class Node {
     set_flag(kHasHigh, true);
   }
   void set_low(const Cell& cell) { store(low_at(), cell); }
+  void set_versions(std::uint32_t version) {
+    for (std::size_t i = 0; i < lines_; ++i) set_node_version(i, version);
+  }
+  std::uint32_t newest_version() const {
+    std::uint32_t newest = 0;
+    for (std::size_t i = 0; i < lines_; ++i) newest = std::max(newest, node_version(i));
+    return newest;
+  }
   void set_node_version(std::size_t i, std::uint32_t version) {
     store(line(i) + kNodeVersionAt, version);
   }
@@ -196,25 +205,30 @@ class Node {
     store(bytes_ + HeaderAt::kBirth, incarnation);
     set_floor(incarnation);
     set_low(low_cell);
-    for (std::size_t i = 0; i < lines_; ++i) set_node_version(i, incarnation);
+    set_versions(incarnation);
   }
 
-  // Whether a READ of the node through `ref` may be believed.
-  Verdict judge(std::uint32_t index, std::uint8_t at_level, const NodeRef& ref) const {
+  // Whether a READ of the header through `ref` leads to the node that the reference means. Whether
+  // the rest belongs to it: versions_agree(), or what the leaves have instead (blink.h).
+  Verdict judge_header(std::uint32_t index, std::uint8_t at_level, const NodeRef& ref) const {
     if (index_id() != index || level() != at_level ||
         ((birth() & NodeRef::kBirthMask) != ref.birth && !mutated(Mutant::kNoBirthCheck))) {
       return Verdict::kStale;
     }
-    if (has(kDead)) return Verdict::kDead;
+    return has(kDead) ? Verdict::kDead : Verdict::kGood;
+  }
+  Verdict judge(std::uint32_t index, std::uint8_t at_level, const NodeRef& ref) const {
+    const Verdict header = judge_header(index, at_level, ref);
+    if (header != Verdict::kGood) return header;
     return versions_agree() ? Verdict::kGood : Verdict::kTorn;
   }
-  // Nobody left it in the middle of a change. Told by its content, not by its lock: the lock of one
-  // who died may have been taken over by someone who was after another node (a former life of the
+  // No split or merge was left half done. Told by its content, not by its lock: the lock of one who
+  // died may have been taken over by someone who was after another node (a former life of the
   // block; one that shares the lock word). REQUIRES: read under its lock.
-  bool settled() const {
+  bool versions_same() const {
     bool same = true;
     for (std::size_t i = 1; i < lines_; ++i) same &= node_version(i) == version();
-    return has(kDead) || (same && !has(kAbsorbing) && !has(kLeaving));
+    return same;
   }
   bool versions_agree() const {
     const std::uint32_t least = floor();

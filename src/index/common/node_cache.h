@@ -24,7 +24,7 @@
 namespace pando::index {
 
 template <class K>
-class NodeCache {
+class NodeCache final : public pool::Cache {
  public:
   using CacheNode = CachedNode<K>;
 
@@ -36,8 +36,10 @@ class NodeCache {
     if (!node_.budget().try_take(pool::Part::kNodeCache, bytes)) return;
     buckets_ = std::vector<Bucket>(buckets);
     mask_ = buckets - 1;
+    node_.budget().add(*this);
   }
-  ~NodeCache() {  // REQUIRES: no reader left
+  ~NodeCache() override {  // REQUIRES: no reader left
+    node_.budget().remove(*this);
     for (Bucket& bucket : buckets_) {
       for (auto& slot : bucket.slots) {
         if (CacheNode* node = pointer(slot.load(std::memory_order_relaxed))) free_accounted(node);
@@ -96,6 +98,16 @@ class NodeCache {
     return true;
   }
 
+  void shrink(std::uint64_t bytes) override {
+    std::size_t evicted = 0;
+    // Twice around: who was touched since the last time has a second chance.
+    for (std::size_t looked = 0; looked < 2 * buckets_.size() && evicted < bytes;
+         looked += kLooks) {
+      evicted += evict_some(bytes);
+    }
+    node_.limbo().collect();
+  }
+
   void erase(const NodeRef& ref) {
     if (buckets_.empty() || !ref) return;
     const std::uint64_t hash = hash_of(ref.address);
@@ -141,7 +153,7 @@ class NodeCache {
     return false;
   }
 
-  void evict_some(std::size_t bytes) {
+  std::size_t evict_some(std::size_t bytes) {
     std::size_t evicted = 0;
     for (int look = 0; look < kLooks && evicted < 2 * bytes; ++look) {
       Bucket& bucket = buckets_[hand_.fetch_add(1, std::memory_order_relaxed) & mask_];
@@ -155,6 +167,7 @@ class NodeCache {
         }
       }
     }
+    return evicted;
   }
 
   std::atomic<std::uint64_t>* victim_in(Bucket& bucket) {

@@ -53,11 +53,10 @@ std::uint64_t NodeLocks::new_word() {
   return (std::uint64_t{node_.membership().self()} << 32) | node_.abandoned_locks().next_sequence();
 }
 
-Task<Status> NodeLocks::read(Operation& op, NodeLock& lock, fabric::Address address,
-                             std::byte* into, std::size_t bytes) {
+Task<Status> NodeLocks::read(Operation& op, NodeLock& lock, const LockTarget& target) {
   fabric::Batch batch(op.cost());
   load(batch, lock);
-  batch.read(address, into, bytes);
+  target.parts.read(batch, target.node, target.image);
   Status status = co_await op.submit(batch);
   if (status) lock.carried_bytes_ = 0;
   co_return status;
@@ -69,36 +68,80 @@ void NodeLocks::load(fabric::Batch& batch, const NodeLock& lock) {
   }
 }
 
+void NodeLocks::start(NodeLock& lock, const LockTarget& target) const {
+  lock.word_at_ = word_for(target.node);
+  lock.noted_ = target.word == LockWord::kNoted;
+  lock.free_word_ = 0;
+  lock.repair_ = false;
+}
+
 // One CAS of the lock word from `expected` to a word of ours, with the node read behind it.
-Task<Result<bool>> NodeLocks::attempt(Operation& op, NodeLock& lock, fabric::Address address,
-                                      std::uint64_t expected, std::byte* into, std::size_t bytes,
-                                      std::uint64_t& seen) {
+Task<Result<bool>> NodeLocks::attempt(Operation& op, NodeLock& lock, const LockTarget& target,
+                                      std::uint64_t expected, std::uint64_t& seen) {
+  if (lock.noted_) co_return co_await attempt_noted(op, lock, target, expected, seen);
   const std::uint64_t word = new_word();
   fabric::Batch batch(op.cost());
   load(batch, lock);
   const std::size_t cas = batch.compare_swap(lock.word_at_, expected, word);
-  if (options_.lock_with_read) batch.read(address, into, bytes);
+  if (options_.lock_with_read) target.parts.read(batch, target.node, target.image);
   // Ours as far as one knows, until one knows better: the coroutine may be destroyed meanwhile.
   lock.word_ = word;
   lock.held_ = true;
   Status status = co_await op.submit(batch);
-  if (status) lock.carried_bytes_ = 0;
   const fabric::Verb& swap = batch[cas];
   seen = swap.previous;
   const bool swapped =
       swap.outcome == fabric::Outcome::kExecuted && (swap.succeeded() || mutated(Mutant::kNoLock));
-  lock.held_ = swapped || (swap.outcome == fabric::Outcome::kIndeterminate &&
-                           !mutated(Mutant::kForgottenLock));
-  if (status && swapped && !options_.lock_with_read) {
-    status = co_await read(op, lock, address, into, bytes);
-  }
-  if (!status) {
-    abandon(lock);
-    co_return fail(status.error());
-  }
+  status = co_await settle(op, lock, target, std::move(status), swap, swapped);
+  if (!status) co_return fail(status.error());
   lock.repair_ = swapped && expected != 0;
   if (lock.repair_) takeovers_.fetch_add(1, std::memory_order_relaxed);
   co_return swapped;
+}
+
+// The same for a word that keeps its note: from `expected`'s owner, whatever the note.
+Task<Result<bool>> NodeLocks::attempt_noted(Operation& op, NodeLock& lock, const LockTarget& target,
+                                            std::uint64_t expected, std::uint64_t& seen) {
+  const std::uint64_t unique = new_word();
+  const std::uint64_t word = (unique & kOwnerMask) | ((unique << 24) & kSequenceMask);
+  seen = word;
+  // What one of us may have left there is as good as held: it hardly tells from ours.
+  if (node_.abandoned_locks().pending(lock.word_at_)) co_return false;
+  for (std::uint64_t guess = expected;; guess = seen) {
+    fabric::Batch batch(op.cost());
+    load(batch, lock);
+    const std::size_t cas =
+        batch.masked_compare_swap(lock.word_at_, expected, word, kOwnerMask, kHolderMask, guess);
+    if (options_.lock_with_read) target.parts.read(batch, target.node, target.image);
+    lock.word_ = word;
+    lock.held_ = true;
+    Status status = co_await op.submit(batch);
+    const fabric::Verb& swap = batch[cas];
+    seen = swap.previous;
+    const bool swapped = swap.outcome == fabric::Outcome::kExecuted &&
+                         (swap.succeeded() || (!swap.misguessed() && mutated(Mutant::kNoLock)));
+    if (swapped) lock.word_ = word | (seen & ~kHolderMask);
+    status = co_await settle(op, lock, target, std::move(status), swap, swapped);
+    if (!status) co_return fail(status.error());
+    if (!swapped && swap.misguessed() && !op.expired()) continue;
+    const bool taken_over = (seen & kOwnerMask) != 0;
+    lock.repair_ = swapped && (taken_over || (seen & kUnfinished) != 0);
+    if (swapped && taken_over) takeovers_.fetch_add(1, std::memory_order_relaxed);
+    co_return swapped;
+  }
+}
+
+// After the CAS: whether the lock is held, or may be; the node's READ where it does not go along.
+Task<Status> NodeLocks::settle(Operation& op, NodeLock& lock, const LockTarget& target,
+                               Status status, const fabric::Verb& swap, bool swapped) {
+  if (status) lock.carried_bytes_ = 0;
+  lock.held_ = swapped || (swap.outcome == fabric::Outcome::kIndeterminate &&
+                           !mutated(Mutant::kForgottenLock));
+  if (status && swapped && !options_.lock_with_read && !target.parts.empty()) {
+    status = co_await read(op, lock, target);
+  }
+  if (!status) abandon(lock);
+  co_return status;
 }
 
 // Whether a lock with this word may be taken over.
@@ -108,10 +151,8 @@ Task<Result<bool>> NodeLocks::owner_gone(Operation& op, std::uint64_t word) {
   co_return co_await node_.membership().gone(op, owner);
 }
 
-Task<Status> NodeLocks::lock(Operation& op, NodeLock& lock, fabric::Address address,
-                             std::byte* into, std::size_t bytes) {
-  lock.word_at_ = word_for(address);
-  lock.repair_ = false;
+Task<Status> NodeLocks::lock(Operation& op, NodeLock& lock, LockTarget target) {
+  start(lock, target);
   if (options_.local_table) {
     if (!local_.try_acquire(lock.ticket_, lock.word_at_)) {
       (void)op.deadline();  // the clock runs while it waits
@@ -123,7 +164,8 @@ Task<Status> NodeLocks::lock(Operation& op, NodeLock& lock, fabric::Address addr
     if (lock.ticket_.handed_over) {
       lock.word_ = lock.ticket_.word;
       lock.held_ = true;
-      Status status = co_await read(op, lock, address, into, bytes);
+      lock.repair_ = lock.noted_ && (lock.word_ & kUnfinished) != 0;
+      Status status = co_await read(op, lock, target);
       if (!status) abandon(lock);
       co_return status;
     }
@@ -133,7 +175,7 @@ Task<Status> NodeLocks::lock(Operation& op, NodeLock& lock, fabric::Address addr
   std::uint64_t expected = 0;
   for (int tries = 0;; ++tries) {
     std::uint64_t seen = 0;
-    Result<bool> locked = co_await attempt(op, lock, address, expected, into, bytes, seen);
+    Result<bool> locked = co_await attempt(op, lock, target, expected, seen);
     if (!locked) co_return fail(locked.error());
     if (*locked) co_return Status{};
     op.count_retry();
@@ -165,19 +207,18 @@ Task<Status> NodeLocks::lock(Operation& op, NodeLock& lock, fabric::Address addr
   }
 }
 
-Task<Result<bool>> NodeLocks::try_lock(Operation& op, NodeLock& lock, fabric::Address address,
-                                       std::byte* into, std::size_t bytes) {
-  lock.word_at_ = word_for(address);
+Task<Result<bool>> NodeLocks::try_lock(Operation& op, NodeLock& lock, LockTarget target) {
+  start(lock, target);
   if (options_.local_table) {
     if (!local_.try_acquire(lock.ticket_, lock.word_at_)) co_return false;
     lock.local_ = true;
   }
   std::uint64_t seen = 0;
-  Result<bool> locked = co_await attempt(op, lock, address, 0, into, bytes, seen);
+  Result<bool> locked = co_await attempt(op, lock, target, 0, seen);
   if (locked && !*locked) {
     // Known to be dead already, or (most likely) not: no waiting here.
     Result<bool> gone = co_await owner_gone(op, seen);
-    if (gone && *gone) locked = co_await attempt(op, lock, address, seen, into, bytes, seen);
+    if (gone && *gone) locked = co_await attempt(op, lock, target, seen, seen);
   }
   if (locked && !*locked) let_go(lock);
   co_return locked;
@@ -186,7 +227,20 @@ Task<Result<bool>> NodeLocks::try_lock(Operation& op, NodeLock& lock, fabric::Ad
 void NodeLocks::add_unlock(fabric::Batch& batch, NodeLock& lock) {
   lock.hand_over_ = lock.local_ && options_.handovers > 0 &&
                     local_.should_hand_over(lock.ticket_, options_.handovers);
-  if (!lock.hand_over_) batch.write_word(lock.word_at_, &lock.zero_);
+  close(lock);
+  if (!lock.hand_over_) batch.write_word(lock.word_at_, &lock.free_word_);
+}
+
+// What the word says to the next holder.
+void NodeLocks::close(NodeLock& lock) {
+  if (!lock.noted_) return;
+  lock.word_ = lock.repair_ ? lock.word_ | kUnfinished : lock.word_ & ~kUnfinished;
+  lock.free_word_ = lock.word_ & ~kHolderMask;
+}
+
+// A wrong guess is not corrected: it is a hint, and whoever reads the whole node sets it right.
+void NodeLocks::add_note(fabric::Batch& batch, fabric::Address node, std::uint32_t note) const {
+  batch.masked_compare_swap(word_for(node), 0, note, 0, NodeLock::kNoteMask, 0);
 }
 
 void NodeLocks::unlocked(NodeLock& lock) {
@@ -215,7 +269,8 @@ Task<Status> NodeLocks::write_and_unlock(Operation& op, fabric::Batch& batch, No
 Task<Status> NodeLocks::submit_with_unlock(Operation& op, fabric::Batch& batch, NodeLock& lock) {
   if (mutated(Mutant::kUnlockFirst)) {
     fabric::Batch early(op.cost());
-    early.write_word(lock.word_at_, &lock.zero_);
+    close(lock);
+    early.write_word(lock.word_at_, &lock.free_word_);
     (void)co_await op.submit(early);
   }
   add_unlock(batch, lock);
@@ -233,18 +288,25 @@ void NodeLocks::let_go(NodeLock& lock) {
   if (!lock.local_) return;
   const bool taken = local_.release(lock.ticket_, lock.hand_over_, lock.word_);
   if (lock.hand_over_ && !taken) {  // whom it was meant for has gone
-    node_.abandoned_locks().add(lock.word_at_, lock.word_);
-    node_.kick();
+    hand_to_housekeeper(lock);
   }
   lock.local_ = lock.hand_over_ = false;
+}
+
+void NodeLocks::hand_to_housekeeper(const NodeLock& lock) {
+  if (lock.noted_) {
+    node_.abandoned_locks().add(lock.word_at_, lock.word_, kHolderMask, kUnfinished);
+  } else {
+    node_.abandoned_locks().add(lock.word_at_, lock.word_);
+  }
+  node_.kick();
 }
 
 // Gives up a lock whose word may or may not still be ours at the memory node. It is never handed
 // over.
 void NodeLocks::abandon(NodeLock& lock) {
   if (lock.held_) {
-    node_.abandoned_locks().add(lock.word_at_, lock.word_);
-    node_.kick();
+    hand_to_housekeeper(lock);
   }
   lock.held_ = lock.hand_over_ = false;
   let_go(lock);

@@ -40,11 +40,9 @@ void write_line(fabric::Batch& batch, const NodeRef& ref, Node<K> node, std::siz
 }
 
 // The left node of a split: `node` has its new high fence and sibling, and what went right is
-// cleared. Header first, then lines, each with the next version.
+// cleared, all with the next version. Header first, then lines.
 template <class K>
 void write_split(fabric::Batch& batch, const NodeRef& ref, Node<K> node) {
-  const std::uint32_t version = node.version() + 1;
-  for (std::size_t i = 0; i < node.lines(); ++i) node.set_node_version(i, version);
   if (mutated(Mutant::kLinesBeforeHeader)) write_lines(batch, ref, node);
   write_header(batch, ref, node);
   if (!mutated(Mutant::kLinesBeforeHeader)) write_lines(batch, ref, node);

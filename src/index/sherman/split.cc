@@ -26,8 +26,7 @@ Task<Status> Sherman<K>::split(Operation& op, const NodeRef& ref, Leaf<K> leaf, 
 
   Result<Cell> cell = co_await tree().make_cell(op, separator);
   Result<pool::Block> block =
-      cell ? co_await tree().node().allocator().allocate(op, pool::BlockKind::kNode, leaf_bytes())
-           : Result<pool::Block>(fail(cell.error()));
+      cell ? co_await tree().allocate(op, 0) : Result<pool::Block>(fail(cell.error()));
   if (!block) {
     if (cell) co_await tree().drop_cell(op, *cell, false);
     Status released = co_await locks.unlock(op, lock);
@@ -62,7 +61,7 @@ Task<Status> Sherman<K>::split(Operation& op, const NodeRef& ref, Leaf<K> leaf, 
   leaf.set_high(*cell);
   leaf.set_sibling(right_ref);
   fabric::Batch second(op.cost());
-  write_split(second, ref, Node<K>(leaf));
+  tree().write_split(second, ref, Node<K>(leaf), lock);
   Status written = co_await locks.write_and_unlock(op, second, lock);
   if (!written) co_return written;
   tree().count_split();

@@ -1,0 +1,99 @@
+// Chime: the index as a whole, and its kind.
+#include "index/chime/chime.h"
+
+#include <algorithm>
+
+#include "index/common/leaf_tree_impl.h"
+
+namespace pando::index {
+template class LeafTree<IntKeys, chime::Leaf<IntKeys>>;
+template class LeafTree<ByteKeys, chime::Leaf<ByteKeys>>;
+}  // namespace pando::index
+
+namespace pando::index::chime {
+
+namespace {
+
+std::size_t hotspot_bytes(pool::ComputeNode& node, const Options& options) {
+  const pool::Budget& budget = node.budget();
+  const std::uint64_t used = budget.used();
+  if (!options.speculation || used >= budget.limit()) return 0;
+  return std::min<std::size_t>(options.hotspot_bytes, (budget.limit() - used) / 4);
+}
+
+}  // namespace
+
+template <class K>
+Chime<K>::Chime(pool::ComputeNode& node, const pool::IndexRecord& record, const Options& options)
+    : Base(node, record, options),
+      options_(options),
+      hotspots_(node.budget(), hotspot_bytes(node, options)) {}
+
+template <class K>
+void Chime<K>::initialize_leaf(Leaf<K> leaf, std::uint32_t incarnation, const Cell& low) const {
+  Base::initialize_leaf(leaf, incarnation, low);
+  leaf.entomb();
+}
+
+template <class K>
+Status Chime<K>::check_entries(const Leaf<K>& leaf) const {
+  if (!leaf.agrees()) return fail(ErrorCode::kCorrupt, "keys do not stand where their homes say");
+  for (std::size_t r = 0; r < options_.leaf.replicas(); ++r) {
+    const bool good = (leaf.birth() & NodeRef::kBirthMask) == leaf.replica_birth(r) &&
+                      leaf.replica_has_next(r) == leaf.has(kHasHigh) &&
+                      (leaf.geometry().fences || leaf.replica_sibling(r) == leaf.sibling());
+    if (!good) return fail(ErrorCode::kCorrupt, "a replica differs from the header");
+  }
+  return {};
+}
+
+template <class K>
+void Chime<K>::add_stats(IndexStats& stats) const {
+  stats.counts.insert(stats.counts.end(), {{"speculative_reads", guesses_.load()},
+                                           {"wrong_speculations", wrong_guesses_.load()},
+                                           {"hops", hops_.load()},
+                                           {"entries_at_splits", entries_at_splits_.load()}});
+  stats.compute.parts.emplace_back("hotspots", hotspots_.bytes());
+}
+
+namespace {
+
+class ChimeKind final : public Kind {
+ public:
+  std::string_view name() const override { return "chime"; }
+  std::string_view summary() const override {
+    return "B-link tree with hopscotch leaves and speculative reads (CHIME, SOSP '24)";
+  }
+  std::uint32_t format_version() const override { return kFormatVersion; }
+  std::vector<Setting> settings() const override { return Options::settings(); }
+  Result<IndexOptions> normalize(const IndexOptions& options) const override {
+    Result<Options> parsed = Options::parse(options);
+    if (!parsed) return fail(parsed.error());
+    return parsed->spell();
+  }
+  Result<std::unique_ptr<Tree>> make(pool::ComputeNode& node, const pool::IndexRecord& record,
+                                     const IndexOptions& options) const override {
+    Result<Options> parsed = Options::parse(options);
+    if (!parsed) return fail(parsed.error());
+    if (!node.fabric().caps().line_atomic) {
+      return fail(ErrorCode::kIncompatible, "chime needs a fabric that never tears a line");
+    }
+    if (options.key_type == KeyType::kInteger) {
+      return std::make_unique<Chime<IntKeys>>(node, record, *parsed);
+    }
+    return std::make_unique<Chime<ByteKeys>>(node, record, *parsed);
+  }
+};
+
+}  // namespace
+
+const Kind& kind() {
+  static const ChimeKind kChime;
+  return kChime;
+}
+
+// Of the members, those defined in this file.
+template class Chime<IntKeys>;
+template class Chime<ByteKeys>;
+
+}  // namespace pando::index::chime

@@ -1,0 +1,297 @@
+// Chime: put, insert, update. Two round trips: lock and READ the neighbourhood; WRITE what changed
+// and unlock. The lock word brings the vacancy map along; where the neighbourhood is full, it tells
+// how far to read on for a free entry, to which other keys then hop.
+#include <algorithm>
+
+#include "index/chime/chime.h"
+#include "index/chime/hopscotch.h"
+
+namespace pando::index::chime {
+
+namespace {
+// Its lock did not say that anyone left it unfinished. Giving up now leaves it so: the next one
+// will repair it.
+constexpr const char* kNotOfOnePiece = "a locked leaf is not of one piece";
+}  // namespace
+
+// --- Locking ---
+
+// How many entries from the key's home on an insert has to look at.
+template <class K>
+std::size_t Chime<K>::hop_range(const Wanted& wanted, std::uint32_t vacancy) const {
+  const LeafGeometry& geometry = options_.leaf;
+  for (std::size_t d = 0; d < geometry.span; ++d) {
+    const std::size_t i = geometry.wrapped(wanted.home + d);
+    if ((vacancy >> geometry.vacancy_bit(i) & 1) == 0) continue;
+    if (d < geometry.neighbourhood) return geometry.neighbourhood;
+    // To the end of what the bit covers, and as far as keys reach whose home lies there.
+    const std::size_t last = geometry.vacancy_last(geometry.vacancy_bit(i));
+    const std::size_t end = d + geometry.distance(i, last) + geometry.neighbourhood;
+    return std::min(end, geometry.span);
+  }
+  return geometry.span;  // full, as far as the map knows
+}
+
+// Locks the leaf where the cache says it is, and reads no more of it than the purpose needs. None:
+// that was the wrong leaf, or it has to be repaired; the lock is free again.
+template <class K>
+Task<Result<std::optional<typename Chime<K>::Seen>>> Chime<K>::lock_fast(
+    Operation& op, const Wanted& wanted, Purpose purpose, std::byte* image, NodeLock& lock) {
+  using Answer = std::optional<Seen>;
+  NodeLocks& locks = tree().locks();
+  const LeafGeometry& geometry = options_.leaf;
+  const Leaf<K> leaf = leaf_at(image);
+  Route<K> route;
+  if (!tree().route_cached(wanted.key, 0, route)) {
+    Result<Route<K>> routed = co_await tree().route(op, wanted.key, 0);
+    if (!routed) co_return fail(routed.error());
+    if (routed->unposted) co_return Answer(std::nullopt);  // the slow way sees to it
+    route = std::move(*routed);
+  }
+  const std::optional<NodeRef> next = tree().next_child(route, wanted.key);
+  const bool may_insert = purpose == Purpose::kInsert || purpose == Purpose::kPut;
+  const bool may_be_hot = purpose == Purpose::kUpdate || purpose == Purpose::kPut;
+  const bool map_first = may_insert && options_.vacancy && !locks.options().lock_with_read;
+  const bool whole = may_insert && !options_.vacancy;
+  Seen seen{route.node, whole ? geometry.span : geometry.neighbourhood, {}, {}};
+  std::optional<Hotspots::Spot> spot;
+  if (may_be_hot) spot = speculate(route.node, wanted);
+
+  LockTarget target{route.node.address, image, {}, LockWord::kNoted};
+  if (spot) {
+    target.parts.add(geometry.entry[spot->entry], geometry.slot_bytes);
+  } else if (!map_first) {
+    target.parts = parts_for(wanted, seen.known, needs_header(next));
+  }
+  if (Status locked = co_await locks.lock(op, lock, target); !locked) {
+    co_return fail(locked.error());
+  }
+  if (spot && !lock.repair()) {
+    if (right_guess(wanted, *spot, leaf)) {
+      seen.spot = spot->entry;
+      co_return Answer(std::move(seen));
+    }
+    wrong_guesses_.fetch_add(1, std::memory_order_relaxed);
+  }
+  if ((spot || map_first) && !lock.repair()) {
+    if (map_first) seen.known = hop_range(wanted, lock.note());
+    fabric::Batch batch(op.cost());
+    parts_for(wanted, seen.known, needs_header(next)).read(batch, route.node.address, image);
+    if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
+  }
+  bool good = !lock.repair();
+  bool right_leaf = true;
+  if (good && seen.known == geometry.span) {
+    right_leaf = tree().believable(route, wanted.key, 0, image);
+    good = right_leaf && !leaf.has(kAbsorbing) && !leaf.has(kLeaving);
+  } else if (good) {
+    const Sight sight = judge(wanted, route, next, leaf);
+    right_leaf = sight != Sight::kElsewhere;
+    good = sight == Sight::kGood;
+  }
+  if (good) co_return Answer(std::move(seen));
+  if (Status done = co_await locks.unlock(op, lock); !done) co_return fail(done.error());
+  op.count_retry();
+  if (!right_leaf) tree().misled(route);
+  co_return Answer(std::nullopt);
+}
+
+template <class K>
+Task<Result<typename Chime<K>::Seen>> Chime<K>::lock(Operation& op, const Wanted& wanted,
+                                                     Purpose purpose, std::byte* image,
+                                                     NodeLock& lock) {
+  Result<std::optional<Seen>> fast = co_await lock_fast(op, wanted, purpose, image, lock);
+  if (!fast) co_return fail(fast.error());
+  if (*fast) co_return std::move(**fast);
+  Result<Found<K>> found = co_await tree().lock(op, wanted.key, 0, image, lock);
+  if (!found) co_return fail(found.error());
+  const NodeRef leaf = found->node;
+  lock.set_note(leaf_at(image).vacancy());
+  co_return Seen{leaf, options_.leaf.span, {}, std::move(*found)};
+}
+
+// Reads more of a locked leaf. False: it is not of one piece, and has to be repaired.
+template <class K>
+Task<Result<bool>> Chime<K>::read_on(Operation& op, const Wanted& wanted, Seen& seen,
+                                     std::size_t count, std::byte* image) {
+  fabric::Batch batch(op.cost());
+  parts_for(wanted, count, false).read(batch, seen.leaf.address, image);
+  if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
+  seen.known = count;
+  const Leaf<K> leaf = leaf_at(image);
+  if (count == options_.leaf.span) co_return leaf.agrees();
+  const std::uint16_t version = leaf.version(wanted.home);
+  for (std::size_t d = 0; d + options_.leaf.neighbourhood <= count; ++d) {
+    if (!leaf.neighbourhood_agrees(options_.leaf.wrapped(wanted.home + d), version)) {
+      co_return false;
+    }
+  }
+  co_return true;
+}
+
+// --- Writing ---
+
+template <class K>
+void Chime<K>::set(Leaf<K> leaf, std::size_t slot, const NewEntry& entry) const {
+  if (entry.item) {
+    leaf.set_item(slot, entry.word, entry.item->item.pointer);
+  } else {
+    leaf.set_value(slot, entry.word, entry.value);
+  }
+}
+
+// The entries from `first` to `last`, around the end.
+template <class K>
+void Chime<K>::write_entries(fabric::Batch& batch, const NodeRef& ref, Leaf<K> leaf,
+                             std::size_t first, std::size_t last) const {
+  const LeafGeometry& geometry = options_.leaf;
+  const auto write = [&](std::size_t from, std::size_t to) {
+    const std::size_t begin = geometry.entry[from];
+    batch.write(ref.address + begin, leaf.bytes() + begin,
+                geometry.entry[to] + geometry.slot_bytes - begin);
+  };
+  if (first <= last) {
+    write(first, last);
+  } else {
+    write(first, geometry.span - 1);
+    write(0, last);
+  }
+}
+
+// A place was taken: its bit of the vacancy map goes where one sees that no other is free under it.
+template <class K>
+void Chime<K>::note_taken(NodeLock& lock, const Seen& seen, Leaf<K> leaf, std::size_t home,
+                          std::size_t slot) const {
+  const LeafGeometry& geometry = options_.leaf;
+  const std::size_t bit = geometry.vacancy_bit(slot);
+  for (std::size_t i = geometry.vacancy_first(bit); i <= geometry.vacancy_last(bit); ++i) {
+    if (geometry.distance(home, i) >= seen.known || leaf.empty(i)) return;
+  }
+  lock.set_note(lock.note() & ~(std::uint32_t{1} << bit));
+}
+
+template <class K>
+Task<Status> Chime<K>::put(Operation& op, Key key, std::string_view value, PutMode mode) {
+  const Wanted wanted = want(K::view(key));
+  Result<std::optional<PreparedItem>> item = co_await prepare(op, wanted.key, value);
+  if (!item) co_return fail(item.error());
+  NewEntry entry{wanted.key, wanted.word, value, std::move(*item)};
+
+  const fabric::Buffer buffer = op.buffer(options_.leaf.bytes);
+  NodeLock lock(tree().locks());
+  if (entry.item) {
+    // Nobody can reach the item before the leaf is written, so it travels with the locking.
+    lock.carry(entry.item->item.block.address, entry.item->buffer.data(), entry.item->bytes);
+  }
+  const Purpose purpose = mode == PutMode::kUpdate   ? Purpose::kUpdate
+                          : mode == PutMode::kInsert ? Purpose::kInsert
+                                                     : Purpose::kPut;
+  Result<Seen> seen = co_await this->lock(op, wanted, purpose, buffer.data(), lock);
+  Status status = seen ? Status{} : fail(seen.error());
+  bool published = false;
+  if (status) {
+    const Leaf<K> leaf = leaf_at(buffer.data());
+    Result<std::optional<Match>> match = co_await find_in(op, wanted, *seen, leaf);
+    if (!match) {
+      status = fail(match.error());
+    } else if (const bool present = match->has_value();
+               present == (mode == PutMode::kInsert) && mode != PutMode::kPut) {
+      status = co_await tree().locks().unlock(op, lock);
+      if (status) status = fail(present ? ErrorCode::kExists : ErrorCode::kNotFound);
+    } else if (present) {
+      published = true;
+      status = co_await overwrite(op, *seen, leaf, lock, **match, entry);
+    } else {
+      status = co_await insert(op, wanted, *seen, buffer.data(), lock, entry, published);
+    }
+    // Others' unfinished work is not this operation's success or failure.
+    if (status && seen->found && seen->found->unposted) {
+      co_await tree().post_found(op, 0, *seen->found);
+    }
+  }
+  if (!published && entry.item) tree().node().allocator().release(entry.item->item.block);
+  co_return status;
+}
+
+template <class K>
+Task<Status> Chime<K>::overwrite(Operation& op, const Seen& seen, Leaf<K> leaf, NodeLock& lock,
+                                 const Match& match, const NewEntry& entry) {
+  const bool had_item = leaf.is_item(match.slot);
+  const pool::ItemPointer old = had_item ? leaf.item(match.slot) : pool::ItemPointer{};
+  std::uint32_t incarnation = match.item.view ? match.item.view->incarnation : 0;
+
+  set(leaf, match.slot, entry);
+  fabric::Batch batch(op.cost());
+  fabric::Buffer header;
+  if (had_item && !match.item.view) {
+    header = op.buffer(sizeof(pool::ItemHeader));  // to learn its incarnation on the way
+    batch.read(old.address(), header.data(), sizeof(pool::ItemHeader));
+  }
+  write_entries(batch, seen.leaf, leaf, match.slot, match.slot);
+  Status status = co_await tree().locks().write_and_unlock(op, batch, lock);
+  if (!status || !had_item) co_return status;
+  if (header) {
+    incarnation = reinterpret_cast<const pool::ItemHeader*>(header.data())->incarnation;
+  }
+  if (mutated(Mutant::kUpdateKeepsOld)) co_return status;
+  tree().node().allocator().retire(pool::item_block(old, incarnation));
+  co_return status;
+}
+
+// Into a free entry of the neighbourhood; else after others have hopped; else into one of the
+// halves of the leaf.
+template <class K>
+Task<Status> Chime<K>::insert(Operation& op, const Wanted& wanted, Seen& seen, std::byte* image,
+                              NodeLock& lock, const NewEntry& entry, bool& published) {
+  const LeafGeometry& geometry = options_.leaf;
+  Leaf<K> leaf = leaf_at(image);
+  std::vector<std::size_t> moved_to;
+  std::size_t slot = leaf.free_place(wanted.home);
+  if (slot == leaf.capacity() && seen.known == geometry.neighbourhood) {
+    // Where the map is wrong, the whole leaf tells.
+    std::size_t count = hop_range(wanted, lock.note());
+    if (count <= geometry.neighbourhood) count = geometry.span;
+    Result<bool> whole = co_await read_on(op, wanted, seen, count, image);
+    if (!whole) co_return fail(whole.error());
+    if (!*whole) co_return fail(ErrorCode::kCorrupt, kNotOfOnePiece);
+  }
+  if (slot == leaf.capacity()) slot = make_room(leaf, wanted.home, seen.known, moved_to);
+  if (slot == leaf.capacity() && seen.known < geometry.span) {
+    Result<bool> whole = co_await read_on(op, wanted, seen, geometry.span, image);
+    if (!whole) co_return fail(whole.error());
+    if (!*whole) co_return fail(ErrorCode::kCorrupt, kNotOfOnePiece);
+    slot = make_room(leaf, wanted.home, seen.known, moved_to);
+  }
+  if (seen.known == geometry.span) lock.set_note(leaf.vacancy());
+  if (slot == leaf.capacity()) {
+    Status status = co_await split(op, wanted, seen.leaf, leaf, lock, entry);
+    // Nothing was written where there was no room; of other failures one cannot know.
+    published = status || status.error().code() != ErrorCode::kOutOfMemory;
+    co_return status;
+  }
+  published = true;
+  set(leaf, slot, entry);
+  leaf.enter(slot);
+  fabric::Batch batch(op.cost());
+  std::size_t last = slot;
+  if (!moved_to.empty()) {
+    hops_.fetch_add(moved_to.size(), std::memory_order_relaxed);
+    // Each key where it came to stand, before the place that it left is written; then the bitmaps
+    // and stamps of all homes that have to do with it.
+    for (const std::size_t each : moved_to) write_entries(batch, seen.leaf, leaf, each, each);
+    write_entries(batch, seen.leaf, leaf, slot, slot);
+    const std::size_t farthest = geometry.distance(wanted.home, moved_to.front());
+    last = geometry.wrapped(wanted.home +
+                            std::min(farthest + geometry.neighbourhood, geometry.span) - 1);
+    note_taken(lock, seen, leaf, wanted.home, moved_to.front());
+  }
+  write_entries(batch, seen.leaf, leaf, wanted.home, last);
+  note_taken(lock, seen, leaf, wanted.home, slot);
+  co_return co_await tree().locks().write_and_unlock(op, batch, lock);
+}
+
+// Of the members, those defined in this file.
+template class Chime<IntKeys>;
+template class Chime<ByteKeys>;
+
+}  // namespace pando::index::chime
