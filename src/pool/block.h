@@ -5,8 +5,9 @@
 //     a node of the same size class. So a stale pointer to a node always leads to a node, whose
 //     first word is a lock word, and never into the middle of somebody's value.
 //  2. The first word of a kNode block is its lock word. It outlives the node: it is zero when the
-//     chunk is born and from then on changed by lock and unlock alone, never initialised. Whoever
-//     locks a dead or reused node by a stale pointer disturbs nobody: it finds out and unlocks.
+//     chunk is born and from then on changed by lock and unlock alone (the note of a kNotedNode
+//     also when it comes to be), never initialised. Whoever locks a dead or reused node by a stale
+//     pointer disturbs nobody: it finds out and unlocks.
 //  3. Incarnations only grow: allocate() hands out one that is larger than any the block has had;
 //     retire() and release() take the largest that its user has written (a node's version counts
 //     on from its incarnation). A reader tells lines of an earlier life by that.

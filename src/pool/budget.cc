@@ -1,5 +1,7 @@
 #include "pool/budget.h"
 
+#include <algorithm>
+
 namespace pando::pool {
 
 std::string_view to_string(Part part) {
@@ -30,10 +32,11 @@ void Budget::remove(Cache& cache) {
 
 void Budget::shrink_caches() {
   const std::scoped_lock lock(mutex_);
+  const std::uint64_t now = used();
+  std::uint64_t too_much = now > limit_ ? now - limit_ : 0;
   for (Cache* cache : caches_to_shrink_) {
-    const std::uint64_t now = used();
-    if (now <= limit_) return;
-    cache->shrink(now - limit_);
+    if (too_much == 0) return;
+    too_much -= std::min(too_much, cache->shrink(too_much));
   }
 }
 

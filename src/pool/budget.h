@@ -23,8 +23,9 @@ std::string_view to_string(Part part);
 class Cache {
  public:
   virtual ~Cache() = default;
-  // Gives back about so many bytes, if it has them.
-  virtual void shrink(std::uint64_t bytes) = 0;
+  // Gives up about so many bytes, if it has them. Returns how many: they count until readers are
+  // gone.
+  virtual std::uint64_t shrink(std::uint64_t bytes) = 0;
 };
 
 class Budget {

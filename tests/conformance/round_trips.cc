@@ -100,6 +100,50 @@ TEST_P(RoundTrips, ScanOfAHundredTakesAtMostTwo) {
   }
 }
 
+TEST_P(RoundTrips, MultiGetTakesOne) {
+  Counters cost;
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    std::vector<Key> keys;
+    for (std::uint64_t j = 0; j < 16; ++j) {
+      keys.emplace_back(number(sample(16 * i + j)));
+      keys.emplace_back(number(sample(16 * i + j)) + 1);
+    }
+    const auto values = must(index().multi_get(keys, &cost));
+    ASSERT_EQ(values.size(), keys.size());
+    for (std::uint64_t j = 0; j < 16; ++j) {
+      ASSERT_EQ(values[2 * j], eight_bytes(sample(16 * i + j)));
+      ASSERT_EQ(values[2 * j + 1], std::nullopt);
+    }
+  }
+  EXPECT_TRUE(exactly(cost, 100, 1));
+}
+
+// Point operations of chime read part of a leaf; what exactly, tests/index/chime_costs_test.cc
+// tells.
+TEST_P(RoundTrips, ChimeReadsFewBytes) {
+  if (GetParam().options().kind != "chime") GTEST_SKIP() << "others read whole leaves";
+  constexpr std::uint64_t kNeighbourhood = 192;
+  constexpr std::uint64_t kEntry = 32;
+  const auto bytes_of = [&](auto operation) {
+    Counters cost;
+    operation(&cost);
+    return cost.bytes_read;
+  };
+  const std::vector<Index> cold = open_on_nodes(*pool_, 1);
+  ASSERT_EQ(must(cold[0].scan(0, count_ + 1)).size(), count_);  // knows the inner nodes now
+  for (std::uint64_t i = 0; i < kOperations; ++i) {
+    const std::uint64_t n = number(sample(i));
+    const auto get = [&](Counters* cost) { must(cold[0].get(n, cost)); };
+    const auto get_absent = [&](Counters* cost) { (void)cold[0].get(n + 1, cost); };
+    const auto update = [&](Counters* cost) { must(cold[0].update(n, eight_bytes(i), cost)); };
+    ASSERT_LE(bytes_of(get_absent), kNeighbourhood);
+    ASSERT_LE(bytes_of(update), kNeighbourhood);
+    ASSERT_LE(bytes_of(get), kNeighbourhood);
+    ASSERT_LE(bytes_of(get), kEntry) << "now it knows where the key stands";
+    ASSERT_LE(bytes_of(update), kEntry);
+  }
+}
+
 // Costs are added to what the caller's counters hold, and to the compute node's own.
 TEST_P(RoundTrips, CountsAddUp) {
   // Asking for the numbers is an operation too, and may cost something itself.

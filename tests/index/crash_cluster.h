@@ -5,9 +5,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,8 @@
 #include "index/fault_fabric.h"
 #include "index/index.h"
 #include "index/registry.h"
+#include "pool/layout.h"
+#include "task/worker.h"
 
 namespace pando::testing {
 
@@ -43,19 +47,30 @@ struct Step {
 // What an index should hold, by number.
 using Model = std::map<std::uint64_t, std::string>;
 
-// The memory nodes.
+// What is crashed. Small nodes, so that a tree of few keys is deep.
+inline constexpr const char* kSmallSherman = "sherman:leaf_bytes=256,inner_bytes=256";
+inline constexpr const char* kSmallChime = "chime:span=16,neighbourhood=4,inner_bytes=256";
+
+// The memory nodes, and which index there will be.
 class CrashCluster {
  public:
-  // With shared locks, all nodes of an index share a handful of lock words.
-  explicit CrashCluster(KeyNames names, bool shared_locks = false)
-      : names_(names),
-        shared_locks_(shared_locks),
-        memory_(
-            fabric::open_embedded(
-                {.bytes = 16 << 20, .onchip_bytes = shared_locks ? 64u : 0u, .huge_pages = false})
-                .value()) {}
+  struct Options {
+    std::string index = kSmallSherman;
+    KeyNames names = KeyNames::kInteger;
+    bool shared_locks = false;  // all nodes of the index share a handful of lock words
+    bool native_masked_cas = true;
+  };
+  explicit CrashCluster(const Options& options)
+      : options_(options),
+        memory_(fabric::open_embedded({.bytes = 16 << 20,
+                                       .native_masked_cas = options.native_masked_cas,
+                                       .onchip_bytes = options.shared_locks ? 64u : 0u,
+                                       .huge_pages = false})
+                    .value()) {
+    set_pool_id();
+  }
 
-  KeyNames names() const { return names_; }
+  KeyNames names() const { return options_.names; }
   std::unique_ptr<fabric::Fabric> attach() const { return memory_->attach().value(); }
   static PoolOptions pool_options(std::chrono::milliseconds deadline) {
     PoolOptions options;
@@ -64,17 +79,32 @@ class CrashCluster {
     options.lease = 20ms;
     return options;
   }
-  // Small nodes, so that a tree of few keys is deep.
   IndexOptions index_options() const {
-    std::string text = "sherman:leaf_bytes=256,inner_bytes=256";
-    if (names_ != KeyNames::kInteger) text += ",keys=bytes";
-    if (shared_locks_) text += ",onchip_locks=on";
+    std::string text = options_.index;
+    if (options_.names != KeyNames::kInteger) text += ",keys=bytes";
+    if (options_.shared_locks) text += ",onchip_locks=on";
     return IndexOptions::parse(text).value();
   }
 
  private:
-  const KeyNames names_;
-  const bool shared_locks_;
+  // As if someone had died while formatting: the next one keeps the pool's id, from which the
+  // hashes of byte-string keys follow. So every run is the same.
+  void set_pool_id() const {
+    pool::Superblock header{};
+    header.magic = pool::kPoolMagic;
+    header.format = pool::kPoolFormat;
+    header.pool_id = 4711;
+    task::Worker worker;
+    const auto endpoint = memory_->open_endpoint(worker).value();
+    const fabric::Buffer buffer = endpoint->buffer(fabric::kLineBytes);
+    std::memcpy(buffer.data(), &header, fabric::kLineBytes);
+    fabric::Batch batch;
+    batch.write(pool::superblock_field(0, 0), buffer.data(), fabric::kLineBytes);
+    if (!endpoint->submit(batch).await_ready()) throw std::logic_error("completes inline");
+    batch.status().value();
+  }
+
+  const Options options_;
   std::unique_ptr<fabric::Fabric> memory_;
 };
 
@@ -91,8 +121,9 @@ class Survivor {
     index_ = pool_->create_index(kIndex, cluster.index_options()).value();
     return *this;
   }
-  Survivor& open() {
-    index_ = pool_->open_index(kIndex, nullptr).value();
+  Survivor& open(const CrashCluster& cluster) {
+    const IndexOptions options = cluster.index_options();
+    index_ = pool_->open_index(kIndex, &options).value();
     return *this;
   }
   const api::IndexState& index() const { return *index_; }
@@ -116,8 +147,10 @@ class Survivor {
   Status check() const {
     return pool_->run([&](pool::Operation& op) { return index_->tree->check(op); });
   }
-  std::uint64_t count(std::string_view what) const {
-    for (const auto& [name, value] : index_->tree->stats().counts) {
+  std::uint64_t count(std::string_view what) const { return count_of(*index_->tree, what); }
+
+  static std::uint64_t count_of(const index::Tree& tree, std::string_view what) {
+    for (const auto& [name, value] : tree.stats().counts) {
       if (name == what) return value;
     }
     return 0;
@@ -155,7 +188,8 @@ class Victim {
                                                   CrashCluster::pool_options(10s))),
         session_(node_->make_session(worker_).value()) {
     worker_.run(node_->open(*session_)).value();
-    tree_ = index::find_kind("sherman").value()->make(*node_, index.record, index.settings).value();
+    const index::Kind* kind = index::find_kind(index.settings.kind).value();
+    tree_ = kind->make(*node_, index.record, index.settings).value();
   }
   ~Victim() { crash(); }
   Victim(const Victim&) = delete;
@@ -171,6 +205,7 @@ class Victim {
     pool::Operation op(*session_);
     return worker_.run(tree_->get(op, Key(name)));
   }
+  std::uint64_t count(std::string_view what) const { return Survivor::count_of(*tree_, what); }
   // Gone without a word; the fabric knows it as dead from here on.
   void crash() {
     tree_.reset();

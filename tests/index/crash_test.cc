@@ -12,6 +12,8 @@
 #include <atomic>
 #include <functional>
 #include <mutex>
+#include <numeric>
+#include <stdexcept>
 #include <thread>
 
 #include "index/crash_cluster.h"
@@ -46,6 +48,17 @@ struct Script {
   std::vector<Step> before;     // by one that lives
   std::vector<Step> by_victim;  // by the one that dies
   bool shared_locks = false;
+  std::string index = kSmallSherman;
+  bool native_masked_cas = true;
+  // What was under way and has not been seen may still happen, once someone repairs the node.
+  bool late = false;
+
+  CrashCluster::Options cluster() const {
+    return {.index = index,
+            .names = names,
+            .shared_locks = shared_locks,
+            .native_masked_cas = native_masked_cas};
+  }
 };
 
 std::string value_for(std::uint64_t key, std::string_view tag) {
@@ -76,18 +89,18 @@ class Inspection {
 
   // The operation that was under way has happened or has not.
   Problem settle(const Survivor& who, const Step& doubtful) {
-    std::optional<std::string> before, after;
-    if (const auto at = model_.find(doubtful.key); at != model_.end()) before = at->second;
-    if (doubtful.kind != Step::kErase) after = doubtful.value;
-    Result<std::string> now = who.get(doubtful.key);
-    if (!now && now.error().code() != ErrorCode::kNotFound) {
-      return fmt::format("get of doubtful {}: {}", doubtful.key, now.error().message());
+    bool happened = false;
+    if (Problem wrong = look_for(who, doubtful, happened)) return wrong;
+    if (script_.late) {
+      // Whoever reads the whole leaf finishes what was begun.
+      const bool seen = happened;
+      if (const auto scanned = who.scan(doubtful.key, 1); !scanned) {
+        return "scan from a doubtful key: " + scanned.error().message();
+      }
+      if (Problem wrong = look_for(who, doubtful, happened)) return wrong;
+      if (seen && !happened) return fmt::format("doubtful {} was undone", doubtful.key);
     }
-    const std::optional<std::string> found = now ? std::optional(*now) : std::nullopt;
-    if (found != before && found != after) {
-      return fmt::format("doubtful {} is {}", doubtful.key, shown(found));
-    }
-    if (found == after) apply_to(model_, doubtful);
+    if (happened) apply_to(model_, doubtful);
     return {};
   }
 
@@ -181,6 +194,22 @@ class Inspection {
       order[i] = approach_.descending ? script_.keys - 1 - i : i;
     }
     return order;
+  }
+
+  Problem look_for(const Survivor& who, const Step& doubtful, bool& happened) const {
+    std::optional<std::string> before, after;
+    if (const auto at = model_.find(doubtful.key); at != model_.end()) before = at->second;
+    if (doubtful.kind != Step::kErase) after = doubtful.value;
+    Result<std::string> now = who.get(doubtful.key);
+    if (!now && now.error().code() != ErrorCode::kNotFound) {
+      return fmt::format("get of doubtful {}: {}", doubtful.key, now.error().message());
+    }
+    const std::optional<std::string> found = now ? std::optional(*now) : std::nullopt;
+    if (found != before && found != after) {
+      return fmt::format("doubtful {} is {}", doubtful.key, shown(found));
+    }
+    happened = found == after;
+    return {};
   }
 
   Problem read_one(const Survivor& who, std::uint64_t key) const {
@@ -298,10 +327,10 @@ std::vector<Step> second_steps(const Script& script, const Model& model) {
 // comes to the scene first, and dies at that WRITE.
 Run run(const Script& script, std::optional<StopAt> stop, const Approach& approach,
         std::optional<StopAt> second = std::nullopt) {
-  const CrashCluster cluster(script.names, script.shared_locks);
+  const CrashCluster cluster(script.cluster());
   Model model = build(cluster, script);
   Survivor stale(cluster);
-  stale.open();
+  stale.open(cluster);
   Run result;
   Inspection before(script, approach, model);
   result.wrong = before.read_all(stale);
@@ -319,13 +348,15 @@ Run run(const Script& script, std::optional<StopAt> stop, const Approach& approa
 
   if (second) {
     // It settles what is doubtful by looking, as everyone would; the first is dead for certain.
+    // (Not where looking would repair: that is for the second one.)
     Inspection looking(script, approach, model);
     for (const Step& step : doubtful) {
+      if (script.late) break;
       result.wrong = looking.settle(stale, step);
       if (result.wrong) return result;
     }
     model = looking.model();
-    doubtful.clear();
+    if (!script.late) doubtful.clear();
     victim = std::make_unique<Victim>(cluster, stale.index());
     victim->faults->count_from_here(Counted::kWrites);
     victim->faults->die_at(*second);
@@ -337,7 +368,7 @@ Run run(const Script& script, std::optional<StopAt> stop, const Approach& approa
   }
 
   Survivor fresh(cluster);
-  fresh.open();
+  fresh.open(cluster);
   Survivor& first = approach.stale_first ? stale : fresh;
   Survivor& other = approach.stale_first ? fresh : stale;
   Inspection inspection(script, approach, std::move(model));
@@ -457,15 +488,22 @@ std::vector<Step> ascending(std::uint64_t count, std::string_view tag = "v") {
   return steps;
 }
 
+void number_keys(Script& script) {
+  for (const auto* steps : {&script.before, &script.by_victim}) {
+    for (const Step& step : *steps) script.keys = std::max(script.keys, step.key + 2);
+  }
+}
+
 // Of `candidates`, done after `before`, the one that takes most verbs, with its neighbours: where
 // the tree changes most. Those before it join `before`.
 Script around_costliest(std::string name, KeyNames names, std::vector<Step> before,
-                        const std::vector<Step>& candidates, bool shared_locks = false) {
-  Script script{std::move(name), names, 0, std::move(before), {}, shared_locks};
-  const CrashCluster cluster(names, script.shared_locks);
+                        const std::vector<Step>& candidates, bool shared_locks = false,
+                        std::string index = kSmallSherman) {
+  Script script{std::move(name), names, 0, std::move(before), {}, shared_locks, std::move(index)};
+  const CrashCluster cluster(script.cluster());
   (void)build(cluster, script);
   Survivor opener(cluster);
-  opener.open();
+  opener.open(cluster);
   Victim dry(cluster, opener.index());
   std::size_t costliest = 0;
   std::size_t most = 0;
@@ -481,9 +519,7 @@ Script around_costliest(std::string name, KeyNames names, std::vector<Step> befo
     if (i < costliest) script.before.push_back(candidates[i]);
     if (i == costliest || i == costliest + 1) script.by_victim.push_back(candidates[i]);
   }
-  for (const auto* steps : {&script.before, &script.by_victim}) {
-    for (const Step& step : *steps) script.keys = std::max(script.keys, step.key + 2);
-  }
+  number_keys(script);
   return script;
 }
 
@@ -575,13 +611,261 @@ TEST(CrashSweep, InnerNodesOfLongKeysMerge) {
                          erase_all(48, false)));
 }
 
+// ---- Chime
+
+constexpr const char* kTinyChime = "chime:span=8,neighbourhood=4,inner_bytes=256";
+
+// An operation that was under way may happen late. A split whose writer died right after its commit
+// (the header of the left leaf) has not happened for those who read neighbourhoods, which still
+// agree with their replicas; whoever reads the whole leaf finishes it.
+Script chime_script(std::string name, KeyNames names, std::uint64_t keys) {
+  return {.name = std::move(name),
+          .names = names,
+          .before = ascending(keys),
+          .index = kSmallChime,
+          .late = true};
+}
+
+// What an operation adds to one of the index's counts.
+struct Wish {
+  std::string_view count;
+  std::uint64_t least = 0;
+  std::uint64_t most = ~std::uint64_t{0};
+};
+constexpr Wish kNoSplit{"splits", 0, 0};
+constexpr Wish kOneSplit{"splits", 1, 1};
+constexpr Wish kTwoSplits{"splits", 2};
+constexpr Wish kNoHop{"hops", 0, 0};
+constexpr Wish kOneHop{"hops", 1, 1};
+constexpr Wish kSeveralHops{"hops", 2};
+constexpr Wish kOneMerge{"merges", 1, 1};
+constexpr Wish kTwoMerges{"merges", 2};
+
+// Of `candidates`, done after the script's `before`, the first that has the wishes; those before it
+// join `before`. Whether there was one.
+bool choose_first(Script& script, const std::vector<Step>& candidates,
+                  const std::vector<Wish>& wishes) {
+  const CrashCluster cluster(script.cluster());
+  (void)build(cluster, script);
+  Survivor opener(cluster);
+  opener.open(cluster);
+  Victim dry(cluster, opener.index());
+  for (const Step& candidate : candidates) {
+    std::vector<std::uint64_t> before;
+    for (const Wish& wish : wishes) before.push_back(dry.count(wish.count));
+    dry.apply(candidate).value();
+    bool wanted = true;
+    for (std::size_t i = 0; i < wishes.size(); ++i) {
+      const std::uint64_t added = dry.count(wishes[i].count) - before[i];
+      wanted &= added >= wishes[i].least && added <= wishes[i].most;
+    }
+    if (wanted) {
+      script.by_victim = {candidate};
+      number_keys(script);
+      return true;
+    }
+    script.before.push_back(candidate);
+  }
+  return false;
+}
+
+// The same, in the smallest tree of at least so many keys where there is one.
+using Candidates = std::vector<Step> (*)(std::uint64_t count);
+Script with_first(const Script& wanted, Candidates candidates, const std::vector<Wish>& wishes) {
+  const std::uint64_t least = wanted.before.size();
+  for (std::uint64_t keys = least; keys < 2 * least + 20; ++keys) {
+    Script script = wanted;
+    script.before = ascending(keys);
+    if (choose_first(script, candidates(keys), wishes)) return script;
+  }
+  throw std::logic_error(wanted.name + ": no tree where it happens");
+}
+
+// Inserts of the odd numbers, in no particular order.
+std::vector<Step> between(std::uint64_t count) {
+  std::uint64_t stride = 37;
+  while (std::gcd(stride, count) != 1) ++stride;
+  std::vector<Step> steps;
+  steps.reserve(count);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const std::uint64_t key = 2 * (i * stride % count) + 1;
+    steps.push_back({Step::kInsert, key, value_for(key, "new")});
+  }
+  return steps;
+}
+std::vector<Step> beyond(std::uint64_t count) {
+  std::vector<Step> steps;
+  for (std::uint64_t key = 2 * count; key < 2 * count + 50; key += 2) {
+    steps.push_back({Step::kInsert, key, value_for(key, "new")});
+  }
+  return steps;
+}
+std::vector<Step> erase_ascending(std::uint64_t count) { return erase_all(count, false); }
+std::vector<Step> erase_descending(std::uint64_t count) { return erase_all(count, true); }
+
+// Integer keys, and byte strings that have an item for every separator.
+class ChimeCrashSweep : public ::testing::TestWithParam<KeyNames> {
+ protected:
+  static Script script(std::string name, std::uint64_t keys) {
+    return chime_script(std::move(name), GetParam(), keys);
+  }
+  static bool integer() { return GetParam() == KeyNames::kInteger; }
+};
+
+TEST_P(ChimeCrashSweep, PutIntoAnEmptyTree) {
+  Script empty = script("empty", 0);
+  empty.by_victim = {{Step::kPut, 5, "new"}};
+  empty.keys = 12;
+  sweep(empty);
+}
+
+// The victim knows where the keys stand: it reads and writes one entry.
+TEST_P(ChimeCrashSweep, Update) {
+  Script update = script("update", 27);
+  update.by_victim = {{Step::kUpdate, 20, "new"}, {Step::kPut, 22, "new"}};
+  number_keys(update);
+  sweep(update);
+}
+
+TEST_P(ChimeCrashSweep, EraseAndInsertInItsPlace) {
+  Script erase = script("erase", 27);
+  erase.by_victim = {{Step::kErase, 20, {}}, {Step::kErase, 22, {}}, {Step::kInsert, 20, "new"}};
+  number_keys(erase);
+  sweep(erase);
+}
+
+TEST_P(ChimeCrashSweep, InsertIntoAFreePlace) {
+  sweep(with_first(script("insert", 12), between, {kNoSplit, kNoHop}));
+}
+
+TEST_P(ChimeCrashSweep, InsertWithHops) {
+  sweep(with_first(script("one hop", 27), between, {kNoSplit, kOneHop}));
+  sweep(with_first(script("several hops", 27), between, {kNoSplit, kSeveralHops}));
+}
+
+// Lock and whole leaf in one round trip.
+TEST_P(ChimeCrashSweep, InsertThatReadsTheLeaf) {
+  Script insert = script("whole leaf", 27);
+  insert.index += ",vacancy=off";
+  sweep(with_first(insert, between, {kNoSplit, kNoHop}));
+  insert.name = "whole leaf, hops";
+  sweep(with_first(insert, between, {kNoSplit, kSeveralHops}));
+}
+
+TEST_P(ChimeCrashSweep, LeafSplits) {
+  sweep(with_first(script("split", 27), between, {kOneSplit}));
+}
+
+TEST_P(ChimeCrashSweep, LeafAndInnerNodeSplit) {
+  Script both = script("both", integer() ? 60 : 30);
+  both.index = kTinyChime;
+  sweep(with_first(both, between, {kTwoSplits}));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ChimeCrashSweep,
+                         ::testing::Values(KeyNames::kInteger, KeyNames::kLongBytes),
+                         [](const auto& info) {
+                           return info.param == KeyNames::kInteger ? "integer" : "bytes";
+                         });
+
+TEST(ChimeCrashes, UpdateOfAValueOutOfLine) {
+  Script script = chime_script("long values", KeyNames::kInteger, 0);
+  script.before = ascending(10, std::string(100, 'o'));
+  script.by_victim = {{Step::kUpdate, 6, std::string(300, 'n')},
+                      {Step::kPut, 7, std::string(300, 'n')},
+                      {Step::kErase, 6, {}}};
+  script.keys = 24;
+  sweep(script);
+}
+
+TEST(ChimeCrashes, SplitsOfTheFirstLeafAndTheLast) {
+  sweep(with_first(chime_script("first", KeyNames::kInteger, 10), between, {kOneSplit}));
+  sweep(with_first(chime_script("last", KeyNames::kInteger, 27), beyond, {kOneSplit}));
+}
+
+// Every verb in a round trip of its own.
+TEST(ChimeCrashes, WithoutCombinedRoundTrips) {
+  Script script = chime_script("apart", KeyNames::kInteger, 27);
+  script.index += ",lock_with_read=off,unlock_with_write=off";
+  sweep(with_first(script, between, {kNoSplit, kSeveralHops}));
+}
+
+// Replicas that hold fences.
+TEST(ChimeCrashes, WithoutSiblingValidation) {
+  Script script = chime_script("fences", KeyNames::kInteger, 27);
+  script.index += ",sibling_validation=off";
+  sweep(with_first(script, between, {kOneSplit}));
+  sweep(with_first(script, erase_ascending, {kOneMerge}));
+}
+
+TEST(ChimeCrashes, EmulatedMaskedCas) {
+  Script script = chime_script("emulated", KeyNames::kInteger, 27);
+  script.native_masked_cas = false;
+  sweep(with_first(script, between, {kNoSplit, kSeveralHops}));
+  sweep(with_first(script, erase_ascending, {kOneMerge}));
+}
+
+TEST(ChimeCrashes, LeavesMerge) {
+  sweep(with_first(chime_script("merge", KeyNames::kInteger, 40), erase_ascending, {kOneMerge}));
+  sweep(
+      with_first(chime_script("backwards", KeyNames::kInteger, 40), erase_descending, {kOneMerge}));
+}
+
+TEST(ChimeCrashes, InnerNodesMerge) {
+  Script script = chime_script("inner merge", KeyNames::kInteger, 120);
+  script.index = kTinyChime;
+  sweep(with_first(script, erase_ascending, {kTwoMerges}));
+}
+
+TEST(ChimeCrashes, RepairersOfHops) {
+  sweep_repairs(
+      with_first(chime_script("hops", KeyNames::kInteger, 27), between, {kNoSplit, kSeveralHops}));
+}
+
+TEST(ChimeCrashes, RepairersOfSplits) {
+  sweep_repairs(with_first(chime_script("split", KeyNames::kInteger, 27), between, {kOneSplit}));
+}
+
+TEST(ChimeCrashes, RepairersOfMerges) {
+  sweep_repairs(
+      with_first(chime_script("merge", KeyNames::kInteger, 40), erase_ascending, {kOneMerge}));
+}
+
+// Of two header lines, the second one has the low fence: a dead node keeps it.
+TEST(ChimeCrashes, LeavesOfLongKeysMerge) {
+  sweep(with_first(chime_script("merge", KeyNames::kLongBytes, 40), erase_ascending, {kOneMerge}));
+}
+
+TEST(ChimeCrashes, InnerNodesOfLongKeysMerge) {
+  Script script = chime_script("inner merge", KeyNames::kLongBytes, 60);
+  script.index = kTinyChime;
+  sweep(with_first(script, erase_ascending, {kTwoMerges}));
+}
+
+TEST(ChimeCrashes, RepairersOfMergesOfLongKeys) {
+  sweep_repairs(
+      with_first(chime_script("merge", KeyNames::kLongBytes, 40), erase_ascending, {kOneMerge}));
+}
+
+// A merger of inner nodes dies at the first WRITE of its last batch:
+// the right node is dead, the left one absorbing, the parent still names the right one. Survivors
+// go around it, and not all take its entry out: it names a node that is dead, which readers can
+// tell.
+TEST(CrashSweep, InnerNodesOfLongKeysMergeUnderAParentThatNamesTheDead) {
+  Script script{.name = "inner merge", .names = KeyNames::kLongBytes, .before = ascending(49)};
+  ASSERT_TRUE(choose_first(script, erase_ascending(49), {kTwoMerges}));
+  sweep(script);
+}
+
 // ---- Victims that stop while others wait
 
 // A put into a leaf that is known: CAS and READ, then WRITE and unlock.
 constexpr std::uint64_t kBetweenLockAndWrite = 2;
 
-TEST(Crash, ThoseWhoWaitForTheDeadGoOn) {
-  const CrashCluster cluster(KeyNames::kInteger);
+class Crash : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Crash, ThoseWhoWaitForTheDeadGoOn) {
+  const CrashCluster cluster({.index = GetParam()});
   Survivor survivor(cluster, 10s);
   survivor.create(cluster);
   for (std::uint64_t key = 0; key < 30; ++key) {
@@ -621,8 +905,8 @@ TEST(Crash, ThoseWhoWaitForTheDeadGoOn) {
   EXPECT_TRUE(checked) << checked.error().message();
 }
 
-TEST(Crash, ThePausedAreNotTakenForDead) {
-  const CrashCluster cluster(KeyNames::kInteger);
+TEST_P(Crash, ThePausedAreNotTakenForDead) {
+  const CrashCluster cluster({.index = GetParam()});
   Survivor survivor(cluster, 300ms);
   survivor.create(cluster);
   for (std::uint64_t key = 0; key < 30; ++key) {
@@ -665,6 +949,12 @@ TEST(Crash, ThePausedAreNotTakenForDead) {
   const Status checked = survivor.check();
   EXPECT_TRUE(checked) << checked.error().message();
 }
+
+INSTANTIATE_TEST_SUITE_P(All, Crash, ::testing::Values(kSmallSherman, kSmallChime),
+                         [](const auto& info) {
+                           const std::string_view text = info.param;
+                           return std::string(text.substr(0, text.find(':')));
+                         });
 
 }  // namespace
 }  // namespace pando::testing

@@ -31,7 +31,7 @@ SuiteRun run_suite(std::string_view fault, std::string_view filter) {
   const auto program =
       std::filesystem::read_symlink("/proc/self/exe").parent_path() / "conformance_on_reference";
   const std::string command = "PANDO_REFERENCE_FAULT=" + std::string(fault) +
-                              " PANDO_TEST_CASES=embedded2nodes PANDO_TEST_SCALE=0.3 '" +
+                              " PANDO_TEST_CASES=sherman+embedded2nodes PANDO_TEST_SCALE=0.3 '" +
                               program.string() + "' --gtest_brief=1 --gtest_filter='" +
                               std::string(filter) + "' 2>&1";
   SuiteRun run;

@@ -1,6 +1,8 @@
 #include "support/cases.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <ranges>
 #include <stdexcept>
 
 #include "base/sanitizers.h"
@@ -53,8 +55,11 @@ IndexCase make_case(const Named& index, KeyType key_type, const Named& fabric) {
 bool wanted(const IndexCase& index_case) {
   // One thread only, so nothing new for one sanitizer; the other sees tests/check.
   if (index_case.simulated() && (PANDO_THREAD_SANITIZER || PANDO_ADDRESS_SANITIZER)) return false;
-  const char* word = std::getenv("PANDO_TEST_CASES");
-  return word == nullptr || index_case.name.contains(word);
+  const char* words = std::getenv("PANDO_TEST_CASES");
+  if (words == nullptr) return true;
+  return std::ranges::all_of(std::views::split(std::string_view(words), '+'), [&](auto word) {
+    return index_case.name.contains(std::string_view(word));
+  });
 }
 
 }  // namespace

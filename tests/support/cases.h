@@ -28,7 +28,8 @@ struct IndexCase {
 
 std::ostream& operator<<(std::ostream& out, const IndexCase& index_case);
 
-// PANDO_TEST_CASES in the environment, a word such as "bytes", keeps the cases whose name has it.
+// PANDO_TEST_CASES in the environment, a word such as "bytes" or several as in "chime+bytes", keeps
+// the cases whose name has them.
 std::vector<IndexCase> all_cases();
 std::string case_name(const ::testing::TestParamInfo<IndexCase>& info);
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "index/common/combining.h"
 #include "index/common/leaf_tree_impl.h"
 
 namespace pando::index {
@@ -40,8 +41,7 @@ Status Chime<K>::check_entries(const Leaf<K>& leaf) const {
   if (!leaf.agrees()) return fail(ErrorCode::kCorrupt, "keys do not stand where their homes say");
   for (std::size_t r = 0; r < options_.leaf.replicas(); ++r) {
     const bool good = (leaf.birth() & NodeRef::kBirthMask) == leaf.replica_birth(r) &&
-                      leaf.replica_has_next(r) == leaf.has(kHasHigh) &&
-                      (leaf.geometry().fences || leaf.replica_sibling(r) == leaf.sibling());
+                      leaf.replica_has_next(r) == leaf.has(kHasHigh) && leaf.replica_agrees(r);
     if (!good) return fail(ErrorCode::kCorrupt, "a replica differs from the header");
   }
   return {};
@@ -78,10 +78,14 @@ class ChimeKind final : public Kind {
     if (!node.fabric().caps().line_atomic) {
       return fail(ErrorCode::kIncompatible, "chime needs a fabric that never tears a line");
     }
+    std::unique_ptr<Tree> tree;
     if (options.key_type == KeyType::kInteger) {
-      return std::make_unique<Chime<IntKeys>>(node, record, *parsed);
+      tree = std::make_unique<Chime<IntKeys>>(node, record, *parsed);
+    } else {
+      tree = std::make_unique<Chime<ByteKeys>>(node, record, *parsed);
     }
-    return std::make_unique<Chime<ByteKeys>>(node, record, *parsed);
+    if (parsed->combine) tree = std::make_unique<Combined>(node, std::move(tree));
+    return tree;
   }
 };
 

@@ -129,7 +129,7 @@ class Chime final : public LeafTree<K, Leaf<K>> {
 
   // split.cc
   Task<Status> split(Operation& op, const Wanted& wanted, const NodeRef& ref, Leaf<K> leaf,
-                     NodeLock& lock, const NewEntry& entry);
+                     NodeLock& lock, const NewEntry& entry, bool& published);
 
   // erase.cc
   Task<Result<bool>> emptied(Operation& op, const NodeRef& ref, Leaf<K> leaf);

@@ -26,7 +26,8 @@ Task<Status> Chime<K>::erase(Operation& op, Key key) {
   const pool::ItemPointer old = had_item ? leaf.item(slot) : pool::ItemPointer{};
   fabric::Batch batch(op.cost());
   fabric::Buffer header;
-  if (had_item) {
+  std::uint32_t incarnation = (*match)->item.view ? (*match)->item.view->incarnation : 0;
+  if (had_item && !(*match)->item.view) {
     header = op.buffer(sizeof(pool::ItemHeader));  // to learn its incarnation on the way
     batch.read(old.address(), header.data(), sizeof(pool::ItemHeader));
   }
@@ -36,10 +37,10 @@ Task<Status> Chime<K>::erase(Operation& op, Key key) {
   const bool airy = options_.leaf.looks_half_empty(lock.note());
   Status status = co_await tree().locks().write_and_unlock(op, batch, lock);
   if (!status) co_return status;
-  if (had_item) {
-    const auto* item = reinterpret_cast<const pool::ItemHeader*>(header.data());
-    tree().node().allocator().retire(pool::item_block(old, item->incarnation));
+  if (header) {
+    incarnation = reinterpret_cast<const pool::ItemHeader*>(header.data())->incarnation;
   }
+  if (had_item) tree().node().allocator().retire(pool::item_block(old, incarnation));
   // The key is gone, whatever becomes of the tidying. How empty the leaf is takes a READ of it:
   // done where the vacancy map looks like it, and then for one entry in eight, or where there is no
   // key near by.

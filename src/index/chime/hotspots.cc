@@ -55,7 +55,9 @@ Hotspots::~Hotspots() {
   budget_.give_back(pool::Part::kIndexTables, bytes());
 }
 
-void Hotspots::shrink(std::uint64_t) {
+std::uint64_t Hotspots::shrink(std::uint64_t) {
+  const std::size_t left = buckets_count_ * sizeof(Lock);
+  if (bytes() == left) return 0;
   // Once every lock was had, nobody is within a bucket, and whoever comes finds none.
   for (std::size_t i = 0; i < buckets_count_; ++i) {
     while (locks_[i].exchange(true, std::memory_order_acquire)) base::cpu_relax();
@@ -64,8 +66,9 @@ void Hotspots::shrink(std::uint64_t) {
   for (std::size_t i = 0; i < buckets_count_; ++i) {
     locks_[i].store(false, std::memory_order_release);
   }
-  const std::size_t left = buckets_count_ * sizeof(Lock);
-  budget_.give_back(pool::Part::kIndexTables, bytes_.exchange(left) - left);
+  const std::uint64_t given_up = bytes_.exchange(left) - left;
+  budget_.give_back(pool::Part::kIndexTables, given_up);
+  return given_up;
 }
 
 void Hotspots::count_use(Bucket& bucket, Place& place) {

@@ -46,7 +46,7 @@ class Hotspots final : public pool::Cache {
   void found(fabric::Address leaf, std::uint64_t key_word, Spot spot);
 
   std::size_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
-  void shrink(std::uint64_t bytes) override;
+  std::uint64_t shrink(std::uint64_t bytes) override;
 
  private:
   static constexpr std::size_t kPlaces = 8;

@@ -82,8 +82,10 @@ Task<Result<std::optional<typename Chime<K>::Seen>>> Chime<K>::lock_fast(
   bool good = !lock.repair();
   bool right_leaf = true;
   if (good && seen.known == geometry.span) {
-    right_leaf = tree().believable(route, wanted.key, 0, image);
-    good = right_leaf && !leaf.has(kAbsorbing) && !leaf.has(kLeaving);
+    const Verdict verdict = tree().judge(leaf, 0, route.node);
+    right_leaf = verdict == Verdict::kTorn ||
+                 (verdict == Verdict::kGood && tree().covers(route, wanted.key, leaf));
+    good = right_leaf && verdict == Verdict::kGood && !leaf.has(kAbsorbing) && !leaf.has(kLeaving);
   } else if (good) {
     const Sight sight = judge(wanted, route, next, leaf);
     right_leaf = sight != Sight::kElsewhere;
@@ -192,6 +194,13 @@ Task<Status> Chime<K>::put(Operation& op, Key key, std::string_view value, PutMo
   if (status) {
     const Leaf<K> leaf = leaf_at(buffer.data());
     Result<std::optional<Match>> match = co_await find_in(op, wanted, *seen, leaf);
+    if (match && !*match && seen->spot) {  // another key with the same hash
+      seen->spot.reset();
+      Result<bool> whole = co_await read_on(op, wanted, *seen, seen->known, buffer.data());
+      if (!whole) match = fail(whole.error());
+      if (whole && !*whole) match = fail(ErrorCode::kCorrupt, kNotOfOnePiece);
+      if (match) match = co_await find_in(op, wanted, *seen, leaf);
+    }
     if (!match) {
       status = fail(match.error());
     } else if (const bool present = match->has_value();
@@ -200,6 +209,7 @@ Task<Status> Chime<K>::put(Operation& op, Key key, std::string_view value, PutMo
       if (status) status = fail(present ? ErrorCode::kExists : ErrorCode::kNotFound);
     } else if (present) {
       published = true;
+      remember(wanted, *seen, leaf, (*match)->slot);
       status = co_await overwrite(op, *seen, leaf, lock, **match, entry);
     } else {
       status = co_await insert(op, wanted, *seen, buffer.data(), lock, entry, published);
@@ -264,10 +274,7 @@ Task<Status> Chime<K>::insert(Operation& op, const Wanted& wanted, Seen& seen, s
   }
   if (seen.known == geometry.span) lock.set_note(leaf.vacancy());
   if (slot == leaf.capacity()) {
-    Status status = co_await split(op, wanted, seen.leaf, leaf, lock, entry);
-    // Nothing was written where there was no room; of other failures one cannot know.
-    published = status || status.error().code() != ErrorCode::kOutOfMemory;
-    co_return status;
+    co_return co_await split(op, wanted, seen.leaf, leaf, lock, entry, published);
   }
   published = true;
   set(leaf, slot, entry);

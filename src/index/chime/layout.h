@@ -247,7 +247,7 @@ class Leaf : public Node<K> {
       same &= version(i) == expected;
       if (empty(i) || home_of(i) != home) continue;
       seen |= 1u << d;
-      if (!mutated(Mutant::kNoMoveStamps)) same &= stamp(i) == moves(home);
+      same &= stamp(i) == moves(home);
     }
     if (mutated(Mutant::kNoVersionCheck)) same = true;
     return same && (seen == bitmap(home) || mutated(Mutant::kNoBitmapCheck));
@@ -289,7 +289,7 @@ class Leaf : public Node<K> {
       const std::size_t d = geometry_->distance(home, i);
       if (d >= geometry_->neighbourhood) return false;
       seen[home] = static_cast<std::uint16_t>(seen[home] | 1u << d);
-      if (!mutated(Mutant::kNoMoveStamps)) same &= stamp(i) == moves(home);
+      same &= stamp(i) == moves(home);
     }
     if (mutated(Mutant::kNoVersionCheck)) same = true;
     if (mutated(Mutant::kNoBitmapCheck)) return same;
@@ -355,6 +355,10 @@ class Leaf : public Node<K> {
   bool replica_has_next(std::size_t r) const { return (replica_state(r) & kReplicaHasNext) != 0; }
   std::uint32_t replica_birth(std::size_t r) const {
     return load<std::uint32_t>(replica_at(r) + 4) & NodeRef::kBirthMask;
+  }
+  bool replica_agrees(std::size_t r) const {  // on how far the leaf reaches
+    return geometry_->fences ? replica_fence(r) == fence_word()
+                             : replica_sibling(r) == this->sibling();
   }
   // REQUIRES: replicas hold siblings.
   NodeRef replica_sibling(std::size_t r) const {

@@ -58,6 +58,7 @@ SettingTable Options::table() {
              false,
              {"4096", "65536"}});
   add_merge_and_scan(table, merge, parallel_scan);
+  add_combining(table, combine);
   return table;
 }
 

@@ -13,7 +13,7 @@ namespace pando::index::chime {
 
 template <class K>
 Task<Status> Chime<K>::split(Operation& op, const Wanted& wanted, const NodeRef& ref, Leaf<K> leaf,
-                             NodeLock& lock, const NewEntry& entry) {
+                             NodeLock& lock, const NewEntry& entry, bool& published) {
   constexpr std::size_t kNew = ~std::size_t{0};
   NodeLocks& locks = tree().locks();
   Result<std::vector<KeyAt>> sorted = co_await keys_of(op, leaf);
@@ -23,6 +23,7 @@ Task<Status> Chime<K>::split(Operation& op, const Wanted& wanted, const NodeRef&
   const auto at = std::ranges::upper_bound(all, entry.key, {},
                                            [](const KeyAt& each) { return View(each.key); });
   const bool ascending = at == all.end() && !leaf.has(kHasHigh);
+  const auto place_of_new = static_cast<std::size_t>(at - all.begin());
   all.insert(at, {Owned(entry.key), kNew});
   std::size_t middle =
       all.size() - 1;  // keys that come in ascending order leave full leaves behind
@@ -36,7 +37,16 @@ Task<Status> Chime<K>::split(Operation& op, const Wanted& wanted, const NodeRef&
     }
     middle = near[near.size() / 2];
   }
-  if (middle == 0) co_return fail(ErrorCode::kCorrupt, "a full leaf whose items are unreadable");
+  std::size_t in_the_way = 0;  // entries near by that go where the new key goes, or are unreadable
+  for (std::size_t d = 0; d < options_.leaf.neighbourhood; ++d) {
+    const std::size_t slot = options_.leaf.wrapped(wanted.home + d);
+    const auto its_place = std::ranges::find(all, slot, &KeyAt::slot);
+    const auto index = static_cast<std::size_t>(its_place - all.begin());
+    if (its_place == all.end() || (index < middle) == (place_of_new < middle)) ++in_the_way;
+  }
+  if (middle == 0 || in_the_way == options_.leaf.neighbourhood) {
+    co_return fail(ErrorCode::kCorrupt, "items of a full leaf are unreadable");
+  }
   const Owned separator = K::separator(all[middle - 1].key, all[middle].key);
 
   Result<Cell> cell = co_await tree().make_cell(op, separator);
@@ -65,16 +75,18 @@ Task<Status> Chime<K>::split(Operation& op, const Wanted& wanted, const NodeRef&
   }
   Leaf<K> its_leaf = new_on_left ? leaf : right;
   const std::size_t place = its_leaf.free_place(wanted.home);
-  if (place == leaf.capacity()) {  // entries whose items are unreadable are in the way
-    co_return fail(ErrorCode::kCorrupt, "a full leaf whose items are unreadable");
-  }
   set(its_leaf, place, entry);
   its_leaf.enter(place);
   right.set_version(block->incarnation);
   fabric::Batch first(op.cost());
   write_new(first, right_ref, Node<K>(right));
   locks.add_note(first, right_ref.address, right.vacancy());
-  if (Status written = co_await op.submit(first); !written) co_return written;
+  if (Status written = co_await op.submit(first); !written) {
+    tree().node().allocator().release(*block);
+    co_await tree().drop_cell(op, *cell, false);
+    co_return written;
+  }
+  published = true;
 
   leaf.set_high(*cell);
   leaf.set_sibling(right_ref);

@@ -6,11 +6,13 @@
 //   3. L's lines with R's entries, then L's header: R's high fence, flag absorbing     (commit)
 //   4. R's header: dead
 //   5. L's header: R's sibling, flag off; P's line without R's entry; all unlocked
-// Between 3 and 4 both cover R's range, with the same entries: both are locked, so neither changes.
-// A merger that dies leaves flags for whoever locks a node next. On absorbing, repair() does 4 and
-// L's part of 5. On leaving, stay_or_die() looks whether L covers R by now: then R dies, else it
-// stays. Entries in L beyond its fence (3 begun, not committed) are purged. P may go on naming the
-// dead R: readers go around it, and take the entry out (unlink()).
+// Where leaves are read in parts (replicas of the header in L's lines), 3 leaves in them what L's
+// header said before, so that nobody takes L for R's successor before R is dead; 5 writes them
+// anew. Between 3 and 4 both cover R's range, with the same entries: both are locked, so neither
+// changes. A merger that dies leaves flags for whoever locks a node next. On absorbing, repair()
+// does 4 and L's part of 5. On leaving, stay_or_die() looks whether L covers R by now: then R dies,
+// else it stays. Entries in L beyond its fence (3 begun, not committed) are purged. P may go on
+// naming the dead R: readers go around it, and take the entry out (unlink()).
 #include <algorithm>
 #include <cstring>
 
@@ -118,6 +120,7 @@ Task<Status> BLink<K>::merge_children(Operation& op, NodeRef parent_ref, InnerNo
     if (Status done = co_await op.submit(leave); !done) co_return done;
 
     const std::uint32_t version = left.version() + 1;
+    set_version(left, version);
     if (!mutated(Mutant::kNoFloor)) left.set_floor(version);
     left.set_flag(kAbsorbing, true);
     if (right.has(kHasHigh)) {
@@ -125,9 +128,6 @@ Task<Status> BLink<K>::merge_children(Operation& op, NodeRef parent_ref, InnerNo
     } else {
       left.set_flag(kHasHigh, false);
     }
-    left.set_sibling(right.sibling());  // what parts of it will say; the header, when right is dead
-    set_version(left, version);
-    left.set_sibling(right_ref);
     fabric::Batch commit(op.cost());
     write_lines(commit, left_ref, left);
     write_header(commit, left_ref, left);
@@ -142,6 +142,10 @@ Task<Status> BLink<K>::merge_children(Operation& op, NodeRef parent_ref, InnerNo
   }
 
   fabric::Batch finish(op.cost());
+  if (absorb && level == 0 && leaves_.read_in_parts()) {
+    set_version(left, left.version());
+    write_lines(finish, left_ref, left);
+  }
   if (absorb) write_header(finish, left_ref, left);
   locks_.add_unlock(finish, left_lock);
   locks_.add_unlock(finish, right_lock);
@@ -183,7 +187,8 @@ fabric::Buffer BLink<K>::write_burial(Operation& op, fabric::Batch& batch, const
     std::memcpy(image.data(), node.bytes(), kLineBytes);
     Node<K> whole(image.data(), leaves_.leaf_bytes());
     leaves_.entomb(whole);
-    write_lines(batch, ref, whole);
+    constexpr std::size_t kHeader = K::kHeaderLines * kLineBytes;  // the rest of it stays
+    batch.write(ref.address + kHeader, image.data() + kHeader, whole.size() - kHeader);
   }
   write_header(batch, ref, node);
   return image;

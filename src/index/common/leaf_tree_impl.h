@@ -229,13 +229,14 @@ Task<Status> LeafTree<K, L>::scan(Operation& op, Key from, std::size_t limit,
                                   std::vector<Entry>& out) {
   constexpr std::size_t kLeavesAtOnce = 32;
   const std::size_t bytes = leaf_bytes();
-  const std::size_t usual = std::max<std::size_t>(1, leaf_at(nullptr).capacity() / 2);
+  // Leaves are between half and all full, and the first begins before the cursor.
+  const std::size_t usual = std::max<std::size_t>(1, leaf_at(nullptr).capacity() * 5 / 8);
   Owned cursor(K::view(from));
   const std::size_t already = out.size();
   while (out.size() - already < limit) {
     const std::size_t missing = limit - (out.size() - already);
     const std::size_t want =
-        options_.parallel_scan ? std::min(kLeavesAtOnce, missing / usual + 2) : 1;
+        options_.parallel_scan ? std::min(kLeavesAtOnce, (missing + usual - 1) / usual + 1) : 1;
     std::vector<fabric::Buffer> buffers;
     std::vector<NodeRef> refs;
     Route<K> route;
@@ -409,10 +410,14 @@ Task<Status> LeafTree<K, L>::check(Operation& op) {
       co_return corrupt_node(first, level, "the root has a sibling");
     }
     if (above && above->children != here->nodes) {
-      // Each entry must name a node of this level with that low fence; one missing is a split that
-      // was not finished, which is in order where a client died or memory ran out.
+      // Each entry must name a node of this level with that low fence, or one that died with its
+      // merger (invariant 3 of blink.h); one missing is a split that was not finished, which is in
+      // order where a client died or memory ran out.
       for (const auto& child : above->children) {
-        if (std::ranges::find(here->nodes, child) == here->nodes.end()) {
+        if (std::ranges::find(here->nodes, child) != here->nodes.end()) continue;
+        Result<bool> lives = co_await tree_.alive(op, child.second, level);
+        if (!lives) co_return fail(lives.error());
+        if (*lives) {
           co_return corrupt_node(child.second, level, "named by an entry, but not in its level");
         }
       }

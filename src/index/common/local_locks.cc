@@ -55,6 +55,7 @@ bool LocalLocks::release(Ticket& ticket, bool handed_over, std::uint64_t word) {
   Ticket** link = &in.holders;
   while (*link != &ticket) link = &(*link)->next_holder_;
   Ticket* next = ticket.first_waiter_;
+  if (next == nullptr && handed_over) return false;
   if (next == nullptr) {
     *link = ticket.next_holder_;
   } else {

@@ -61,8 +61,8 @@ class LocalLocks {
   // Whether to leave the remote lock held for the next in line. REQUIRES: ticket is the holder.
   bool should_hand_over(const Ticket& ticket, std::uint32_t limit);
   // Makes the next in line the holder; `handed_over` tells it that the remote lock is held with
-  // `word`. Only after should_hand_over() answered true, or with false. False: there was nobody
-  // (any more) to hand over to.
+  // `word`. Only after should_hand_over() answered true, or with false. False: nobody is next.
+  // Where it was to be handed over, the ticket is the holder still.
   bool release(Ticket& ticket, bool handed_over, std::uint64_t word = 0);
   // For a coroutine that is destroyed between acquire() and its resumption. True: the ticket had
   // become the holder already and still is; release() it.

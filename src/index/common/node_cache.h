@@ -98,14 +98,20 @@ class NodeCache final : public pool::Cache {
     return true;
   }
 
-  void shrink(std::uint64_t bytes) override {
-    std::size_t evicted = 0;
-    // Twice around: who was touched since the last time has a second chance.
-    for (std::size_t looked = 0; looked < 2 * buckets_.size() && evicted < bytes;
-         looked += kLooks) {
-      evicted += evict_some(bytes);
+  // Whoever calls it may hold no epoch, so a node is looked at only once it is out of the table.
+  std::uint64_t shrink(std::uint64_t bytes) override {
+    std::uint64_t evicted = 0;
+    for (std::size_t looked = 0; looked < buckets_.size() && evicted < bytes; ++looked) {
+      Bucket& bucket = buckets_[hand_.fetch_add(1, std::memory_order_relaxed) & mask_];
+      for (auto& slot : bucket.slots) {
+        CacheNode* node = pointer(slot.exchange(0, std::memory_order_acq_rel));
+        if (node == nullptr) continue;
+        evicted += node->bytes();
+        retire(node);
+      }
     }
     node_.limbo().collect();
+    return evicted;
   }
 
   void erase(const NodeRef& ref) {
@@ -153,7 +159,7 @@ class NodeCache final : public pool::Cache {
     return false;
   }
 
-  std::size_t evict_some(std::size_t bytes) {
+  void evict_some(std::size_t bytes) {
     std::size_t evicted = 0;
     for (int look = 0; look < kLooks && evicted < 2 * bytes; ++look) {
       Bucket& bucket = buckets_[hand_.fetch_add(1, std::memory_order_relaxed) & mask_];
@@ -167,7 +173,6 @@ class NodeCache final : public pool::Cache {
         }
       }
     }
-    return evicted;
   }
 
   std::atomic<std::uint64_t>* victim_in(Bucket& bucket) {

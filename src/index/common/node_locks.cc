@@ -104,7 +104,7 @@ Task<Result<bool>> NodeLocks::attempt_noted(Operation& op, NodeLock& lock, const
                                             std::uint64_t expected, std::uint64_t& seen) {
   const std::uint64_t unique = new_word();
   const std::uint64_t word = (unique & kOwnerMask) | ((unique << 24) & kSequenceMask);
-  seen = word;
+  seen = word & kOwnerMask;
   // What one of us may have left there is as good as held: it hardly tells from ours.
   if (node_.abandoned_locks().pending(lock.word_at_)) co_return false;
   for (std::uint64_t guess = expected;; guess = seen) {
@@ -286,10 +286,11 @@ Task<Status> NodeLocks::submit_with_unlock(Operation& op, fabric::Batch& batch, 
 // Leaves the local queue; the remote lock is free, or handed over.
 void NodeLocks::let_go(NodeLock& lock) {
   if (!lock.local_) return;
-  const bool taken = local_.release(lock.ticket_, lock.hand_over_, lock.word_);
-  if (lock.hand_over_ && !taken) {  // whom it was meant for has gone
-    hand_to_housekeeper(lock);
+  if (lock.hand_over_ && !local_.release(lock.ticket_, true, lock.word_)) {
+    hand_to_housekeeper(lock);  // whom it was meant for has gone; before anyone else can want it
+    lock.hand_over_ = false;
   }
+  if (!lock.hand_over_) local_.release(lock.ticket_, false);
   lock.local_ = lock.hand_over_ = false;
 }
 

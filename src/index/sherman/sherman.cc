@@ -1,6 +1,7 @@
 // Sherman: the index as a whole, and its kind.
 #include "index/sherman/sherman.h"
 
+#include "index/common/combining.h"
 #include "index/common/leaf_tree_impl.h"
 
 namespace pando::index {
@@ -40,10 +41,14 @@ class ShermanKind final : public Kind {
       return fail(ErrorCode::kIncompatible,
                   "onchip_locks: the memory nodes have no on-chip memory");
     }
+    std::unique_ptr<Tree> tree;
     if (options.key_type == KeyType::kInteger) {
-      return std::make_unique<Sherman<IntKeys>>(node, record, *parsed);
+      tree = std::make_unique<Sherman<IntKeys>>(node, record, *parsed);
+    } else {
+      tree = std::make_unique<Sherman<ByteKeys>>(node, record, *parsed);
     }
-    return std::make_unique<Sherman<ByteKeys>>(node, record, *parsed);
+    if (parsed->combine) tree = std::make_unique<Combined>(node, std::move(tree));
+    return tree;
   }
 };
 

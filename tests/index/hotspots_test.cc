@@ -1,0 +1,347 @@
+// Hotspots: what they know, what they forget first, and that they stay within the budget.
+#include "index/chime/hotspots.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "base/random.h"
+#include "support/scale.h"
+
+namespace pando::index::chime {
+namespace {
+
+using base::Random;
+using fabric::Address;
+using pool::Budget;
+using pool::Part;
+using Spot = Hotspots::Spot;
+
+constexpr Address kLeaf(0, 4096);
+constexpr std::uint64_t kPlenty = 64 << 20;
+
+// Where a key is said to stand.
+Spot spot_of(std::uint64_t key) {
+  return {key % 256, static_cast<std::uint16_t>(key * 7 % (1 << 14))};
+}
+
+TEST(Hotspots, KnowWhatWasFound) {
+  Budget budget(kPlenty);
+  Hotspots hotspots(budget, 64 << 10);
+  EXPECT_EQ(hotspots.find(kLeaf, 1), std::nullopt);
+  for (std::uint64_t key = 0; key < 100; ++key) hotspots.found(kLeaf, key, spot_of(key));
+  for (std::uint64_t key = 0; key < 100; ++key) {
+    EXPECT_EQ(hotspots.find(kLeaf, key), spot_of(key));
+    EXPECT_EQ(hotspots.find(kLeaf + 64, key), std::nullopt) << "of another leaf";
+    EXPECT_EQ(hotspots.find(kLeaf, key + 1000), std::nullopt);
+  }
+}
+
+TEST(Hotspots, KeepEverySpot) {
+  Budget budget(kPlenty);
+  Hotspots hotspots(budget, 1 << 20);
+  const Address leaves[] = {Address(0, 64), Address(0xffff, Address::kOffsetMask & ~63ULL)};
+  for (const Address leaf : leaves) {
+    for (const std::uint64_t key : {std::uint64_t{0}, ~std::uint64_t{0}}) {
+      for (const std::size_t entry : {0u, 1u, 128u, 255u}) {
+        for (const unsigned version : {0u, 1u, 0x2aaau, 0x3fffu}) {
+          const Spot spot{entry, static_cast<std::uint16_t>(version)};
+          hotspots.found(leaf, key, spot);
+          EXPECT_EQ(hotspots.find(leaf, key), spot);
+        }
+      }
+    }
+  }
+}
+
+TEST(Hotspots, BelieveTheLatest) {
+  Budget budget(kPlenty);
+  Hotspots hotspots(budget, 64 << 10);
+  hotspots.found(kLeaf, 7, {3, 10});
+  for (int i = 0; i < 1000; ++i) hotspots.find(kLeaf, 7);
+  hotspots.found(kLeaf, 7, {4, 10});
+  EXPECT_EQ(hotspots.find(kLeaf, 7), (Spot{4, 10})) << "the key has moved";
+  hotspots.found(kLeaf, 7, {4, 11});
+  EXPECT_EQ(hotspots.find(kLeaf, 7), (Spot{4, 11})) << "the leaf has been split";
+}
+
+// --- What is forgotten ---
+
+// Keys of one leaf that share a bucket with key 0, told from outside: in a small table, each was
+// taken in at the cost of key 0 when that was the least used and the bucket was full.
+class HotspotsBucket : public ::testing::Test {
+ protected:
+  static constexpr std::size_t kPlaces = 8;
+  static constexpr std::size_t kBytes = Hotspots::kLeastBytes;
+  static constexpr std::uint64_t kVictim = 0;
+
+  HotspotsBucket() {
+    std::vector<std::uint64_t> others;  // up to the one that pushed the victim out
+    std::uint64_t key = 1;
+    do {
+      others.push_back(key++);
+    } while (!pushes_out(others));
+    mates_.push_back(others.back());
+    others.pop_back();
+    for (; mates_.size() < 3 * kPlaces; ++key) {
+      others.push_back(key);
+      if (pushes_out(others)) mates_.push_back(key);
+      others.pop_back();
+    }
+  }
+
+  // Taken in, and used so often after that.
+  static void use(Hotspots& hotspots, std::uint64_t key, std::uint64_t times) {
+    hotspots.found(kLeaf, key, spot_of(key));
+    for (std::uint64_t i = 0; i < times; ++i) hotspots.find(kLeaf, key);
+  }
+  static bool knows(Hotspots& hotspots, std::uint64_t key) {
+    return hotspots.find(kLeaf, key).has_value();
+  }
+  std::uint64_t mate(std::size_t i) const { return mates_[i]; }
+
+ private:
+  // Whether the last of these does. The others are used, the victim is not.
+  static bool pushes_out(const std::vector<std::uint64_t>& others) {
+    Budget budget(kPlenty);
+    Hotspots hotspots(budget, kBytes);
+    use(hotspots, kVictim, 0);
+    for (const std::uint64_t key : others) use(hotspots, key, 1);
+    return !knows(hotspots, kVictim);
+  }
+
+  std::vector<std::uint64_t> mates_;
+};
+
+TEST_F(HotspotsBucket, TheLeastFrequentlyUsedGoes) {
+  for (std::size_t least = 0; least < kPlaces; ++least) {
+    Budget budget(kPlenty);
+    Hotspots hotspots(budget, kBytes);
+    for (std::size_t i = 0; i < kPlaces; ++i) {
+      use(hotspots, mate(i), i == least ? 3 : 4 + i);
+    }
+    use(hotspots, mate(kPlaces), 0);
+    EXPECT_TRUE(knows(hotspots, mate(kPlaces)));
+    for (std::size_t i = 0; i < kPlaces; ++i) {
+      EXPECT_EQ(knows(hotspots, mate(i)), i != least) << i << ", the least used is " << least;
+    }
+  }
+}
+
+TEST_F(HotspotsBucket, NewcomersPushOutEachOther) {
+  Budget budget(kPlenty);
+  Hotspots hotspots(budget, kBytes);
+  for (std::size_t i = 0; i < kPlaces - 1; ++i) use(hotspots, mate(i), 2);
+  for (std::size_t i = kPlaces; i < 3 * kPlaces; ++i) use(hotspots, mate(i), 0);
+  for (std::size_t i = 0; i < kPlaces - 1; ++i) EXPECT_TRUE(knows(hotspots, mate(i)));
+  EXPECT_TRUE(knows(hotspots, mate(3 * kPlaces - 1)));
+  for (std::size_t i = kPlaces; i < 3 * kPlaces - 1; ++i) EXPECT_FALSE(knows(hotspots, mate(i)));
+}
+
+TEST_F(HotspotsBucket, AnOutdatedSpotStartsAnew) {
+  Budget budget(kPlenty);
+  Hotspots hotspots(budget, kBytes);
+  use(hotspots, mate(0), 100);
+  for (std::size_t i = 1; i < kPlaces; ++i) use(hotspots, mate(i), 5);
+  hotspots.found(kLeaf, mate(0), {77, 77});
+  use(hotspots, mate(kPlaces), 0);
+  EXPECT_FALSE(knows(hotspots, mate(0)));
+  for (std::size_t i = 1; i <= kPlaces; ++i) EXPECT_TRUE(knows(hotspots, mate(i)));
+}
+
+// What was hot once is overtaken by what is hot now, however often it was used.
+TEST_F(HotspotsBucket, OldFameFades) {
+  constexpr std::uint64_t kFull = 1 << 20;  // more uses than a place can count
+  Budget budget(kPlenty);
+  Hotspots hotspots(budget, kBytes);
+  use(hotspots, mate(0), kFull);
+  use(hotspots, mate(1), kFull + 3 * (kFull / 2));  // halves all counts four times
+  for (std::size_t i = 2; i < kPlaces; ++i) use(hotspots, mate(i), kFull / 16 + 1);
+  use(hotspots, mate(kPlaces), 0);
+  EXPECT_FALSE(knows(hotspots, mate(0)));
+  for (std::size_t i = 1; i <= kPlaces; ++i) EXPECT_TRUE(knows(hotspots, mate(i)));
+}
+
+TEST(Hotspots, KeepTheHotThroughAStreamOfTheCold) {
+  Budget budget(kPlenty);
+  Hotspots hotspots(budget, 16 << 10);
+  constexpr std::uint64_t kHot = 200;  // of about 1000 places
+  for (std::uint64_t key = 0; key < kHot; ++key) {
+    hotspots.found(kLeaf, key, spot_of(key));
+    for (int i = 0; i < 5; ++i) hotspots.find(kLeaf, key);
+  }
+  Random random(1);
+  for (std::uint64_t i = 0; i < 20'000; ++i) {
+    const std::uint64_t key = kHot + random.next() / 2;
+    hotspots.found(kLeaf + 64 * (i % 16), key, spot_of(key));
+  }
+  std::size_t known = 0;
+  for (std::uint64_t key = 0; key < kHot; ++key) {
+    known += hotspots.find(kLeaf, key) == spot_of(key) ? 1u : 0u;
+  }
+  EXPECT_EQ(known, kHot);
+}
+
+// --- The budget ---
+
+TEST(Hotspots, TakeFromTheBudgetWhatTheySay) {
+  for (const std::size_t asked : {4096u, 4097u, 65'536u, 1'000'000u, 30u << 20}) {
+    Budget budget(kPlenty);
+    budget.take(Part::kLockTable, 1000);
+    {
+      const Hotspots hotspots(budget, asked);
+      EXPECT_LE(hotspots.bytes(), asked);
+      EXPECT_GT(hotspots.bytes(), asked - 256) << "there is plenty";
+      EXPECT_EQ(budget.used(Part::kIndexTables), hotspots.bytes());
+      EXPECT_EQ(budget.used(), hotspots.bytes() + 1000);
+    }
+    EXPECT_EQ(budget.used(Part::kIndexTables), 0);
+    EXPECT_EQ(budget.used(), 1000);
+  }
+}
+
+void expect_nothing(Budget& budget, std::size_t asked) {
+  const std::uint64_t before = budget.used();
+  Hotspots hotspots(budget, asked);
+  EXPECT_EQ(hotspots.bytes(), 0);
+  EXPECT_EQ(budget.used(), before);
+  hotspots.found(kLeaf, 1, {2, 3});
+  EXPECT_EQ(hotspots.find(kLeaf, 1), std::nullopt);
+}
+
+TEST(Hotspots, TakeNothingWhereThereIsNothing) {
+  Budget no_caches(Budget::kFloor - 1);
+  expect_nothing(no_caches, 64 << 10);
+  Budget full(kPlenty);
+  full.take(Part::kNodeCache, kPlenty - (Hotspots::kLeastBytes - 1));
+  expect_nothing(full, 30 << 20);
+  Budget overdrawn(kPlenty);
+  overdrawn.take(Part::kNodeCache, kPlenty + 3000);
+  expect_nothing(overdrawn, 30 << 20);
+  Budget plenty(kPlenty);
+  expect_nothing(plenty, 0);
+  expect_nothing(plenty, Hotspots::kLeastBytes - 1);
+}
+
+TEST(Hotspots, TakeLessWhereThereIsLess) {
+  for (const std::uint64_t left : {4096u, 5000u, 10'000u, 100'000u, 1'000'000u}) {
+    Budget budget(kPlenty);
+    budget.take(Part::kNodeCache, kPlenty - left);
+    Hotspots hotspots(budget, 30 << 20);
+    EXPECT_LE(hotspots.bytes(), left);
+    EXPECT_GT(hotspots.bytes(), left - 256);
+    EXPECT_EQ(budget.used(Part::kIndexTables), hotspots.bytes());
+    hotspots.found(kLeaf, 1, {2, 3});
+    EXPECT_EQ(hotspots.find(kLeaf, 1), (Spot{2, 3}));
+  }
+}
+
+// Another cache, of so many bytes.
+class OtherCache final : public pool::Cache {
+ public:
+  OtherCache(Budget& budget, std::uint64_t bytes) : budget_(budget), bytes_(bytes) {
+    budget_.take(Part::kNodeCache, bytes_);
+    budget_.add(*this);
+  }
+  ~OtherCache() override {
+    budget_.remove(*this);
+    budget_.give_back(Part::kNodeCache, bytes_);
+  }
+  OtherCache(const OtherCache&) = delete;
+  OtherCache& operator=(const OtherCache&) = delete;
+  std::uint64_t shrink(std::uint64_t bytes) override {
+    const std::uint64_t given = std::min(bytes, bytes_);
+    bytes_ -= given;
+    budget_.give_back(Part::kNodeCache, given);
+    return given;
+  }
+
+ private:
+  Budget& budget_;
+  std::uint64_t bytes_;
+};
+
+TEST(Hotspots, AreGivenUpForTablesAfterOtherCaches) {
+  constexpr std::uint64_t kBytes = 1 << 20;
+  Budget budget(kPlenty);
+  const OtherCache older(budget, kBytes / 2);
+  Hotspots hotspots(budget, kBytes);
+  const OtherCache younger(budget, kBytes / 2);
+  const std::uint64_t charged = hotspots.bytes();
+  hotspots.found(kLeaf, 1, {2, 3});
+
+  budget.take(Part::kLockTable, kPlenty - budget.used());
+  EXPECT_EQ(budget.used(Part::kNodeCache), kBytes) << "it fits exactly";
+  budget.take(Part::kLockTable, kBytes);
+  EXPECT_EQ(budget.used(Part::kNodeCache), 0);
+  EXPECT_EQ(hotspots.bytes(), charged) << "others had enough to give";
+  EXPECT_EQ(hotspots.find(kLeaf, 1), (Spot{2, 3}));
+
+  budget.take(Part::kLockTable, 1);
+  EXPECT_LE(hotspots.bytes(), charged / 64);
+  EXPECT_EQ(budget.used(Part::kIndexTables), hotspots.bytes());
+  EXPECT_LE(budget.used(), budget.limit());
+  EXPECT_EQ(hotspots.find(kLeaf, 1), std::nullopt);
+  budget.give_back(Part::kLockTable, kPlenty / 2);
+  hotspots.found(kLeaf, 1, {2, 3});
+  EXPECT_EQ(hotspots.find(kLeaf, 1), std::nullopt) << "for good";
+  budget.take(Part::kLockTable, kPlenty);  // there is nothing more to give
+  EXPECT_EQ(budget.used(Part::kIndexTables), hotspots.bytes());
+}
+
+// --- Threads ---
+
+// Each key has two spots, one a thread.
+struct Hammering {
+  std::size_t hits = 0;
+  std::size_t wrong = 0;
+};
+Hammering hammer(Hotspots& hotspots, std::size_t me, std::size_t steps) {
+  constexpr std::uint64_t kKeys = 400;  // more than there are places: evictions all the time
+  Hammering seen;
+  Random random(me);
+  for (std::size_t i = 0; i < steps; ++i) {
+    const std::uint64_t key = random.below(random.below(2) == 0 ? 20 : kKeys);
+    if (random.below(4) == 0) {
+      hotspots.found(kLeaf, key, {key % 256, static_cast<std::uint16_t>(key * 2 + me)});
+    } else if (const std::optional<Spot> spot = hotspots.find(kLeaf, key)) {
+      ++seen.hits;
+      seen.wrong += spot->entry != key % 256 || spot->version / 2 != key ? 1u : 0u;
+    }
+  }
+  return seen;
+}
+
+TEST(Hotspots, ServeThreads) {
+  Budget budget(kPlenty);
+  Hotspots hotspots(budget, Hotspots::kLeastBytes);
+  const std::size_t steps = testing::scaled(200'000, 20'000);
+  Hammering others;
+  std::jthread other([&] { others = hammer(hotspots, 1, steps); });
+  const Hammering mine = hammer(hotspots, 0, steps);
+  other.join();
+  EXPECT_GT(mine.hits + others.hits, steps / 4);
+  EXPECT_EQ(mine.wrong + others.wrong, 0);
+}
+
+TEST(Hotspots, AreGivenUpWhileThreadsAreAtIt) {
+  for (std::size_t round = 0; round < 20; ++round) {
+    Budget budget(kPlenty);
+    Hotspots hotspots(budget, Hotspots::kLeastBytes);
+    Hammering others;
+    std::jthread other([&] { others = hammer(hotspots, 1, 2000); });
+    EXPECT_EQ(hammer(hotspots, 0, 50 * round).wrong, 0);
+    budget.take(Part::kLockTable, kPlenty);
+    EXPECT_EQ(hammer(hotspots, 0, 100).hits, 0);
+    other.join();
+    EXPECT_EQ(others.wrong, 0);
+    EXPECT_EQ(budget.used(Part::kIndexTables), hotspots.bytes());
+  }
+}
+
+}  // namespace
+}  // namespace pando::index::chime
