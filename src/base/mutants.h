@@ -20,7 +20,8 @@ enum class Mutant : std::uint8_t {
   kScanTwice,        // a key that stands in two lines of one READ is returned twice
   kNoBitmapCheck,    // chime: a neighbourhood is believed wherever its keys stand
   kNoReplicaCheck,  // chime: a replica is believed of whatever leaf it is, however far that reaches
-  kLateDelegation,    // combining: an execution that is under way already serves a read that comes late
+  kLateDelegation,  // combining: an execution that is under way already serves a read that comes
+                    // late
   kBlindSpeculation,  // chime: a single entry is believed whatever it holds
   // Writing
   kUnlockFirst,        // the lock is freed before what it guards is written

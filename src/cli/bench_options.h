@@ -16,7 +16,7 @@ namespace pando::cli {
 
 // As written. Defaults are those that --help shows.
 struct BenchWords {
-  std::vector<std::string> indexes = {"sherman"};
+  std::vector<std::string> indexes = {"sherman", "chime"};
   std::string workloads = "LOAD,A,B,C,F,D,E";
   std::string fabric;  // empty: embedded
   std::string preset;  // empty: that of SimOptions

@@ -33,7 +33,7 @@ int list_settings(const std::string& name) {
                setting.format ? "yes" : "", setting.meaning);
   }
   fmt::print("\nFixed ones are chosen when the index is created; the others when it is opened.\n");
-  fmt::print("Example: --index \"{}:leaf_bytes=2048,cache=off\"\n", name);
+  fmt::print("Example: --index \"{}:inner_bytes=512,cache=off\"\n", name);
   return kSuccess;
 }
 

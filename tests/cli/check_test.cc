@@ -53,11 +53,12 @@ INSTANTIATE_TEST_SUITE_P(
         BadWord{"check --minutes soon", "--minutes", "soon"},
         BadWord{"check --jobs 5000", "--jobs: 5000", "1024"},
         BadWord{"check --json /no/such/folder/x.json", "--json", "/no/such/folder/x.json"},
-        BadWord{"check --seed 1 --trace /no/such/folder/x", "--trace", "/no/such/folder/x.txt"},
+        BadWord{"check --index sherman --seed 1 --trace /no/such/folder/x", "--trace",
+                "/no/such/folder/x.txt"},
         BadWord{"check --seeds 1..2 --trace x", "--trace", "one --seed"},
         BadWord{"check --seed 1 --minutes 1 --trace x", "--trace", "no --minutes"},
         BadWord{"check --seed 1 --index 'sherman;sherman' --trace x", "--trace", "one --index"},
-        BadWord{"check --seed 1 --trace x --json x.json", "'x.json'", "trace"}));
+        BadWord{"check --index sherman --seed 1 --trace x --json x.json", "'x.json'", "trace"}));
 
 TEST_F(Program, CheckHelpHasExamples) {
   const Outcome outcome = run_pando("check --help");
@@ -66,7 +67,7 @@ TEST_F(Program, CheckHelpHasExamples) {
 }
 
 TEST_F(Program, CheckPrintsWhatWasCoveredTheSameWithAnyNumberOfJobs) {
-  const Outcome outcome = run_pando("check --quiet --seeds 1..12 --jobs 1");
+  const Outcome outcome = run_pando("check --quiet --index sherman --seeds 1..12 --jobs 1");
   ASSERT_EQ(outcome.code, 0) << outcome.output;
   for (const char* name : {"operations", "verbs", "torn_verbs", "kills", "retries", "splits",
                            "merges", "lock_takeovers"}) {
@@ -74,7 +75,8 @@ TEST_F(Program, CheckPrintsWhatWasCoveredTheSameWithAnyNumberOfJobs) {
   }
   EXPECT_THAT(outcome.output, MatchesRegex("(.|\n)*seeds 1\\.\\.12, faults all: 12 runs, 0 failed, "
                                            "digest [0-9a-f]+\n"));
-  EXPECT_EQ(run_pando("check --quiet --seeds 1..12 --jobs 3").output, outcome.output);
+  EXPECT_EQ(run_pando("check --quiet --index sherman --seeds 1..12 --jobs 3").output,
+            outcome.output);
 }
 
 TEST_F(Program, CheckWritesASummary) {
@@ -103,7 +105,8 @@ TEST_F(Program, CheckWritesASummary) {
 TEST_F(Program, CheckWritesATrace) {
   const Folder folder;
   const std::string prefix = folder.path() / "trace";
-  const Outcome outcome = run_pando("check --quiet --seed 4 --ops 5 --trace '" + prefix + "'");
+  const Outcome outcome =
+      run_pando("check --quiet --index sherman --seed 4 --ops 5 --trace '" + prefix + "'");
   ASSERT_EQ(outcome.code, 0) << outcome.output;
   std::ifstream text(prefix + ".txt");
   const std::string all((std::istreambuf_iterator<char>(text)), {});
@@ -118,8 +121,8 @@ TEST_F(Program, CheckWritesATrace) {
 TEST_F(Program, CheckLeavesNoTraceWhereOneFileCannotBeWritten) {
   const Folder folder;
   std::filesystem::create_directory(folder.path() / "trace.json");
-  const Outcome outcome =
-      run_pando("check --seed 4 --trace '" + (folder.path() / "trace").string() + "'");
+  const Outcome outcome = run_pando("check --index sherman --seed 4 --trace '" +
+                                    (folder.path() / "trace").string() + "'");
   EXPECT_EQ(outcome.code, 2);
   EXPECT_THAT(outcome.output, HasSubstr("trace.json"));
   EXPECT_EQ(files_in(folder), 1u);

@@ -39,13 +39,17 @@ class Chime final : public LeafTree<K, Leaf<K>> {
  private:
   using Base = LeafTree<K, Leaf<K>>;
   using Base::item_key;
+  using Base::item_of;
   using Base::key_word;
   using Base::keys_of;
   using Base::leaf_at;
   using Base::prepare;
+  using Base::set;
   using Base::tree;
+  using Base::write_and_retire;
   using typename Base::Cell;
   using typename Base::KeyAt;
+  using typename Base::Match;
   using typename Base::NewEntry;
   using typename Base::Owned;
   using typename Base::View;
@@ -87,11 +91,6 @@ class Chime final : public LeafTree<K, Leaf<K>> {
     std::optional<std::size_t> spot;
     std::optional<Found<K>> found;  // where the whole leaf was found by way of the tree
   };
-  // A place in a leaf where a key was found.
-  struct Match {
-    std::size_t slot = 0;
-    FetchedItem item;  // byte-string keys: the key's item
-  };
 
   // search.cc
   enum class Sight : std::uint8_t { kGood, kTorn, kElsewhere };
@@ -117,7 +116,6 @@ class Chime final : public LeafTree<K, Leaf<K>> {
   std::size_t hop_range(const Wanted& wanted, std::uint32_t vacancy) const;
   Task<Result<bool>> read_on(Operation& op, const Wanted& wanted, Seen& seen, std::size_t count,
                              std::byte* image);
-  void set(Leaf<K> leaf, std::size_t slot, const NewEntry& entry) const;
   Task<Status> insert(Operation& op, const Wanted& wanted, Seen& seen, std::byte* image,
                       NodeLock& lock, const NewEntry& entry, bool& published);
   Task<Status> overwrite(Operation& op, const Seen& seen, Leaf<K> leaf, NodeLock& lock,

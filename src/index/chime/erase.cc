@@ -22,25 +22,14 @@ Task<Status> Chime<K>::erase(Operation& op, Key key) {
     co_return status ? fail(ErrorCode::kNotFound) : status;
   }
   const std::size_t slot = (*match)->slot;
-  const bool had_item = leaf.is_item(slot);
-  const pool::ItemPointer old = had_item ? leaf.item(slot) : pool::ItemPointer{};
-  fabric::Batch batch(op.cost());
-  fabric::Buffer header;
-  std::uint32_t incarnation = (*match)->item.view ? (*match)->item.view->incarnation : 0;
-  if (had_item && !(*match)->item.view) {
-    header = op.buffer(sizeof(pool::ItemHeader));  // to learn its incarnation on the way
-    batch.read(old.address(), header.data(), sizeof(pool::ItemHeader));
-  }
+  const pool::ItemPointer had = item_of(leaf, slot);
   leaf.clear(slot);
+  fabric::Batch batch(op.cost());
   write_entries(batch, seen->leaf, leaf, wanted.home, slot);
   lock.set_note(lock.note() | std::uint32_t{1} << options_.leaf.vacancy_bit(slot));
   const bool airy = options_.leaf.looks_half_empty(lock.note());
-  Status status = co_await tree().locks().write_and_unlock(op, batch, lock);
+  Status status = co_await write_and_retire(op, batch, lock, had, (*match)->item);
   if (!status) co_return status;
-  if (header) {
-    incarnation = reinterpret_cast<const pool::ItemHeader*>(header.data())->incarnation;
-  }
-  if (had_item) tree().node().allocator().retire(pool::item_block(old, incarnation));
   // The key is gone, whatever becomes of the tidying. How empty the leaf is takes a READ of it:
   // done where the vacancy map looks like it, and then for one entry in eight, or where there is no
   // key near by.

@@ -133,15 +133,6 @@ Task<Result<bool>> Chime<K>::read_on(Operation& op, const Wanted& wanted, Seen& 
 
 // --- Writing ---
 
-template <class K>
-void Chime<K>::set(Leaf<K> leaf, std::size_t slot, const NewEntry& entry) const {
-  if (entry.item) {
-    leaf.set_item(slot, entry.word, entry.item->item.pointer);
-  } else {
-    leaf.set_value(slot, entry.word, entry.value);
-  }
-}
-
 // The entries from `first` to `last`, around the end.
 template <class K>
 void Chime<K>::write_entries(fabric::Batch& batch, const NodeRef& ref, Leaf<K> leaf,
@@ -226,26 +217,11 @@ Task<Status> Chime<K>::put(Operation& op, Key key, std::string_view value, PutMo
 template <class K>
 Task<Status> Chime<K>::overwrite(Operation& op, const Seen& seen, Leaf<K> leaf, NodeLock& lock,
                                  const Match& match, const NewEntry& entry) {
-  const bool had_item = leaf.is_item(match.slot);
-  const pool::ItemPointer old = had_item ? leaf.item(match.slot) : pool::ItemPointer{};
-  std::uint32_t incarnation = match.item.view ? match.item.view->incarnation : 0;
-
+  const pool::ItemPointer had = item_of(leaf, match.slot);
   set(leaf, match.slot, entry);
   fabric::Batch batch(op.cost());
-  fabric::Buffer header;
-  if (had_item && !match.item.view) {
-    header = op.buffer(sizeof(pool::ItemHeader));  // to learn its incarnation on the way
-    batch.read(old.address(), header.data(), sizeof(pool::ItemHeader));
-  }
   write_entries(batch, seen.leaf, leaf, match.slot, match.slot);
-  Status status = co_await tree().locks().write_and_unlock(op, batch, lock);
-  if (!status || !had_item) co_return status;
-  if (header) {
-    incarnation = reinterpret_cast<const pool::ItemHeader*>(header.data())->incarnation;
-  }
-  if (mutated(Mutant::kUpdateKeepsOld)) co_return status;
-  tree().node().allocator().retire(pool::item_block(old, incarnation));
-  co_return status;
+  co_return co_await write_and_retire(op, batch, lock, had, match.item);
 }
 
 // Into a free entry of the neighbourhood; else after others have hopped; else into one of the

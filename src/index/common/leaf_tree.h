@@ -63,6 +63,10 @@ class LeafTree : public Tree, protected Leaves<K> {
     Owned key;
     std::size_t slot;
   };
+  struct Match {  // a place in a leaf where a key was found
+    std::size_t slot = 0;
+    FetchedItem item;  // byte-string keys: the key's item
+  };
 
   // Leaves<K>; absorb() is the derived index's.
   std::size_t leaf_bytes() const final { return options_.leaf.bytes; }
@@ -94,6 +98,14 @@ class LeafTree : public Tree, protected Leaves<K> {
                                                     std::string_view value);
   // The live entries of a locked leaf by whole key, ascending.
   Task<Result<std::vector<KeyAt>>> keys_of(Operation& op, L leaf);
+  static void set(L leaf, std::size_t slot, const NewEntry& entry);
+  // Submits the batch, which overwrites or clears an entry, with the unlock; then retires the item
+  // that the entry had, if any. `known`: that item, where it was fetched.
+  Task<Status> write_and_retire(Operation& op, fabric::Batch& batch, NodeLock& lock,
+                                pool::ItemPointer had, const FetchedItem& known);
+  static pool::ItemPointer item_of(const L& leaf, std::size_t slot) {
+    return leaf.is_item(slot) ? leaf.item(slot) : pool::ItemPointer{};
+  }
   // After an erase. Rarely enough that leaves whose neighbours are full do not try at every one.
   bool worth_merging(L leaf) const;
 

@@ -73,6 +73,32 @@ std::string LeafTree<K, L>::item_key(View key) {
 }
 
 template <class K, class L>
+void LeafTree<K, L>::set(L leaf, std::size_t slot, const NewEntry& entry) {
+  if (entry.item) {
+    leaf.set_item(slot, entry.word, entry.item->item.pointer);
+  } else {
+    leaf.set_value(slot, entry.word, entry.value);
+  }
+}
+
+template <class K, class L>
+Task<Status> LeafTree<K, L>::write_and_retire(Operation& op, fabric::Batch& batch, NodeLock& lock,
+                                              pool::ItemPointer had, const FetchedItem& known) {
+  fabric::Buffer header;
+  if (had && !known.view) {
+    header = op.buffer(sizeof(pool::ItemHeader));  // to learn its incarnation on the way
+    batch.read(had.address(), header.data(), sizeof(pool::ItemHeader));
+  }
+  Status status = co_await tree_.locks().write_and_unlock(op, batch, lock);
+  if (!status || !had || mutated(Mutant::kUpdateKeepsOld)) co_return status;
+  const std::uint32_t incarnation =
+      header ? reinterpret_cast<const pool::ItemHeader*>(header.data())->incarnation
+             : known.view->incarnation;
+  tree_.node().allocator().retire(pool::item_block(had, incarnation));
+  co_return status;
+}
+
+template <class K, class L>
 Task<Result<std::optional<PreparedItem>>> LeafTree<K, L>::prepare(Operation& op, View key,
                                                                   std::string_view value) {
   using Answer = std::optional<PreparedItem>;

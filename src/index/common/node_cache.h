@@ -12,7 +12,6 @@
 
 #include <array>
 #include <atomic>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -31,11 +30,10 @@ class NodeCache final : public pool::Cache {
   NodeCache(pool::ComputeNode& node, bool enabled) : node_(node) {
     const std::uint64_t limit = node_.budget().limit();
     if (!enabled || limit <= pool::Budget::kFloor) return;
-    const std::size_t buckets = std::bit_ceil(limit / kBytesPerBucket + 1);
+    const std::size_t buckets = limit / kBytesPerBucket + 1;
     const std::size_t bytes = buckets * sizeof(Bucket);
     if (!node_.budget().try_take(pool::Part::kNodeCache, bytes)) return;
     buckets_ = std::vector<Bucket>(buckets);
-    mask_ = buckets - 1;
     node_.budget().add(*this);
   }
   ~NodeCache() override {  // REQUIRES: no reader left
@@ -102,7 +100,7 @@ class NodeCache final : public pool::Cache {
   std::uint64_t shrink(std::uint64_t bytes) override {
     std::uint64_t evicted = 0;
     for (std::size_t looked = 0; looked < buckets_.size() && evicted < bytes; ++looked) {
-      Bucket& bucket = buckets_[hand_.fetch_add(1, std::memory_order_relaxed) & mask_];
+      Bucket& bucket = buckets_[hand_.fetch_add(1, std::memory_order_relaxed) % buckets_.size()];
       for (auto& slot : bucket.slots) {
         CacheNode* node = pointer(slot.exchange(0, std::memory_order_acq_rel));
         if (node == nullptr) continue;
@@ -147,8 +145,11 @@ class NodeCache final : public pool::Cache {
   static CacheNode* pointer(std::uint64_t word) {
     return reinterpret_cast<CacheNode*>(word & ((std::uint64_t{1} << 48) - 1));
   }
-  Bucket& bucket_of(std::uint64_t hash) { return buckets_[(hash >> 16) & mask_]; }
-  const Bucket& bucket_of(std::uint64_t hash) const { return buckets_[(hash >> 16) & mask_]; }
+  std::size_t place_of(std::uint64_t hash) const {
+    return (hash >> 16 & 0xffff'ffff) * buckets_.size() >> 32;
+  }
+  Bucket& bucket_of(std::uint64_t hash) { return buckets_[place_of(hash)]; }
+  const Bucket& bucket_of(std::uint64_t hash) const { return buckets_[place_of(hash)]; }
 
   bool make_room(std::size_t bytes) {
     for (int tries = 0; tries < 4; ++tries) {
@@ -162,7 +163,7 @@ class NodeCache final : public pool::Cache {
   void evict_some(std::size_t bytes) {
     std::size_t evicted = 0;
     for (int look = 0; look < kLooks && evicted < 2 * bytes; ++look) {
-      Bucket& bucket = buckets_[hand_.fetch_add(1, std::memory_order_relaxed) & mask_];
+      Bucket& bucket = buckets_[hand_.fetch_add(1, std::memory_order_relaxed) % buckets_.size()];
       for (auto& slot : bucket.slots) {
         std::uint64_t word = slot.load(std::memory_order_acquire);
         CacheNode* node = pointer(word);
@@ -197,7 +198,6 @@ class NodeCache final : public pool::Cache {
 
   pool::ComputeNode& node_;
   std::vector<Bucket> buckets_;
-  std::size_t mask_ = 0;
   std::atomic<std::size_t> hand_{0};
   std::atomic<std::size_t> node_bytes_{0};
 };

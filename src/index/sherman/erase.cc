@@ -19,22 +19,12 @@ Task<Status> Sherman<K>::erase(Operation& op, Key key) {
     co_return status ? fail(ErrorCode::kNotFound) : status;
   }
   const std::size_t slot = (*match)->slot;
-  const bool had_item = leaf.is_item(slot);
-  const pool::ItemPointer old = had_item ? leaf.item(slot) : pool::ItemPointer{};
-  fabric::Batch batch(op.cost());
-  fabric::Buffer header;
-  if (had_item) {
-    header = op.buffer(sizeof(pool::ItemHeader));  // to learn its incarnation on the way
-    batch.read(old.address(), header.data(), sizeof(pool::ItemHeader));
-  }
+  const pool::ItemPointer had = item_of(leaf, slot);
   leaf.clear(slot);
+  fabric::Batch batch(op.cost());
   write_line(batch, found->node, Node<K>(leaf), leaf.line_of(slot));
-  Status status = co_await tree().locks().write_and_unlock(op, batch, lock);
+  Status status = co_await write_and_retire(op, batch, lock, had, (*match)->item);
   if (!status) co_return status;
-  if (had_item) {
-    const auto* item = reinterpret_cast<const pool::ItemHeader*>(header.data());
-    tree().node().allocator().retire(pool::item_block(old, item->incarnation));
-  }
   // The key is gone, whatever becomes of the tidying.
   if (worth_merging(leaf)) co_await tree().merge(op, 0, wanted);
   if (found->unposted) co_await tree().post_found(op, 0, *found);

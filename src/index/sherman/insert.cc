@@ -4,13 +4,8 @@
 
 namespace pando::index::sherman {
 
-template <class K>
-void Sherman<K>::set(Leaf<K> leaf, std::size_t slot, const NewEntry& entry) const {
-  if (entry.item) {
-    leaf.set_item(slot, entry.word, entry.item->item.pointer);
-  } else {
-    leaf.set_value(slot, entry.word, entry.value);
-  }
+namespace {
+const FetchedItem kNoItem;
 }
 
 template <class K>
@@ -32,54 +27,27 @@ Task<Status> Sherman<K>::put(Operation& op, Key key, std::string_view value, Put
   if (status) {
     Leaf<K> leaf = leaf_at(buffer.data());
     Result<std::optional<Match>> match = co_await find_in(op, leaf, wanted);
-    if (!match) co_return fail(match.error());
-    const bool present = match->has_value();
-    if (present == (mode == PutMode::kInsert) && mode != PutMode::kPut) {
+    const bool present = match && match->has_value();
+    const std::size_t slot = present ? (*match)->slot : leaf.free_slot();
+    if (!match) {
+      status = fail(match.error());
+    } else if (present == (mode == PutMode::kInsert) && mode != PutMode::kPut) {
       status = co_await tree().locks().unlock(op, lock);
       if (status) status = fail(present ? ErrorCode::kExists : ErrorCode::kNotFound);
-    } else if (present) {
+    } else if (slot < leaf.capacity()) {
       published = true;
-      status = co_await overwrite(op, found->node, leaf, lock, **match, entry);
-    } else if (const std::size_t slot = leaf.free_slot(); slot < leaf.capacity()) {
-      published = true;
+      const pool::ItemPointer had = present ? item_of(leaf, slot) : pool::ItemPointer{};
       set(leaf, slot, entry);
       fabric::Batch batch(op.cost());
       write_line(batch, found->node, Node<K>(leaf), leaf.line_of(slot));
-      status = co_await tree().locks().write_and_unlock(op, batch, lock);
+      status = co_await write_and_retire(op, batch, lock, had, present ? (*match)->item : kNoItem);
     } else {
-      status = co_await split(op, found->node, leaf, lock, entry);
-      // Nothing was written where there was no room; of other failures one cannot know.
-      published = status || status.error().code() != ErrorCode::kOutOfMemory;
+      status = co_await split(op, found->node, leaf, lock, entry, published);
     }
     // Others' unfinished work is not this operation's success or failure.
     if (status && found->unposted) co_await tree().post_found(op, 0, *found);
   }
   if (!published && entry.item) tree().node().allocator().release(entry.item->item.block);
-  co_return status;
-}
-
-template <class K>
-Task<Status> Sherman<K>::overwrite(Operation& op, const NodeRef& ref, Leaf<K> leaf, NodeLock& lock,
-                                   const Match& match, const NewEntry& entry) {
-  const bool had_item = leaf.is_item(match.slot);
-  const pool::ItemPointer old = had_item ? leaf.item(match.slot) : pool::ItemPointer{};
-  std::uint32_t incarnation = match.item.view ? match.item.view->incarnation : 0;
-
-  set(leaf, match.slot, entry);
-  fabric::Batch batch(op.cost());
-  fabric::Buffer header;
-  if (had_item && !match.item.view) {
-    header = op.buffer(sizeof(pool::ItemHeader));  // to learn its incarnation on the way
-    batch.read(old.address(), header.data(), sizeof(pool::ItemHeader));
-  }
-  write_line(batch, ref, Node<K>(leaf), leaf.line_of(match.slot));
-  Status status = co_await tree().locks().write_and_unlock(op, batch, lock);
-  if (!status || !had_item) co_return status;
-  if (header) {
-    incarnation = reinterpret_cast<const pool::ItemHeader*>(header.data())->incarnation;
-  }
-  if (mutated(Mutant::kUpdateKeepsOld)) co_return status;
-  tree().node().allocator().retire(pool::item_block(old, incarnation));
   co_return status;
 }
 

@@ -43,24 +43,22 @@ class Sherman final : public LeafTree<K, Leaf<K>> {
  private:
   using Base::initialize_leaf;
   using Base::item_key;
+  using Base::item_of;
   using Base::key_word;
   using Base::keys_of;
   using Base::leaf_at;
   using Base::leaf_bytes;
   using Base::prepare;
+  using Base::set;
   using Base::tree;
   using Base::worth_merging;
+  using Base::write_and_retire;
   using typename Base::Cell;
   using typename Base::KeyAt;
+  using typename Base::Match;
   using typename Base::NewEntry;
   using typename Base::Owned;
   using typename Base::View;
-
-  // A place in a leaf where a key was found.
-  struct Match {
-    std::size_t slot = 0;
-    FetchedItem item;  // byte-string keys: the key's item
-  };
 
   // search.cc
   Task<Status> read_leaf(Operation& op, View key, std::byte* into);
@@ -68,11 +66,8 @@ class Sherman final : public LeafTree<K, Leaf<K>> {
   Task<Result<std::optional<std::string>>> value_in(Operation& op, Leaf<K> leaf, View key);
 
   // insert.cc, split.cc
-  void set(Leaf<K> leaf, std::size_t slot, const NewEntry& entry) const;
-  Task<Status> overwrite(Operation& op, const NodeRef& ref, Leaf<K> leaf, NodeLock& lock,
-                         const Match& match, const NewEntry& entry);
   Task<Status> split(Operation& op, const NodeRef& ref, Leaf<K> leaf, NodeLock& lock,
-                     const NewEntry& entry);
+                     const NewEntry& entry, bool& published);
 
   // erase.cc
   bool absorb(Node<K> left, Node<K> right) override;

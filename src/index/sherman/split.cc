@@ -11,7 +11,7 @@ namespace pando::index::sherman {
 
 template <class K>
 Task<Status> Sherman<K>::split(Operation& op, const NodeRef& ref, Leaf<K> leaf, NodeLock& lock,
-                               const NewEntry& entry) {
+                               const NewEntry& entry, bool& published) {
   constexpr std::size_t kNew = ~std::size_t{0};
   NodeLocks& locks = tree().locks();
   Result<std::vector<KeyAt>> sorted = co_await keys_of(op, leaf);
@@ -47,7 +47,12 @@ Task<Status> Sherman<K>::split(Operation& op, const NodeRef& ref, Leaf<K> leaf, 
   }
   fabric::Batch first(op.cost());
   write_new(first, right_ref, Node<K>(right));
-  if (Status written = co_await op.submit(first); !written) co_return written;
+  if (Status written = co_await op.submit(first); !written) {
+    tree().node().allocator().release(*block);
+    co_await tree().drop_cell(op, *cell, false);
+    co_return written;
+  }
+  published = true;
 
   bool new_on_left = false;
   for (std::size_t i = 0; i < all.size(); ++i) {
