@@ -33,7 +33,8 @@ Task<Status> Chime<K>::erase(Operation& op, Key key) {
   // The key is gone, whatever becomes of the tidying. How empty the leaf is takes a READ of it:
   // done where the vacancy map looks like it, and then for one entry in eight, or where there is no
   // key near by.
-  if (options_.merge && airy) {
+  const bool last = !leaf.replica_has_next(options_.leaf.replica_for(wanted.home));
+  if (options_.merge && airy && !last) {
     bool lonely = true;
     for (std::size_t d = 0; d < options_.leaf.neighbourhood && lonely; ++d) {
       lonely = leaf.empty(options_.leaf.wrapped(wanted.home + d));
