@@ -32,7 +32,7 @@ class Budgets : public ConformanceTest {
   void exercise(std::uint64_t budget) {
     Pool pool = open_pool("512MiB", {.compute_budget = budget});
     const Index index = create_index(pool);
-    const std::uint64_t count = scaled(30'000, 5'000);
+    const std::uint64_t count = scaled(60'000, 5'000);
     const auto check_memory = [&](std::string_view when) {
       EXPECT_TRUE(within_budget(must(pool.stats()).compute, budget)) << when;
     };

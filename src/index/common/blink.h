@@ -215,8 +215,6 @@ class BLink {
   Task<Status> repair(Operation& op, NodeRef ref, Node<K> node, NodeLock& lock);
   // Writes back the left node of a split (node_write.h), as the next version.
   void write_split(fabric::Batch& batch, const NodeRef& ref, Node<K> node, NodeLock& lock);
-  // Whether the reference still means a node that has not died.
-  Task<Result<bool>> alive(Operation& op, const NodeRef& ref, std::uint8_t level);
   // Allocates and retires nodes of a level.
   Task<Result<pool::Block>> allocate(Operation& op, std::uint8_t level);
   void retire(const NodeRef& ref, std::uint8_t level, std::uint32_t version);
@@ -287,6 +285,7 @@ class BLink {
                             InnerEntry<K> entry);
   Task<Status> split_inner(Operation& op, NodeRef ref, InnerNode<K> node, NodeLock& lock,
                            InnerEntry<K> entry);
+  Task<Result<bool>> alive(Operation& op, const NodeRef& ref, std::uint8_t level);
   Task<Result<bool>> absorbed(Operation& op, const NodeRef& ref, std::uint8_t level, Cell low);
   Task<Status> stay_or_die(Operation& op, const NodeRef& ref, std::uint8_t level, Cell low,
                            std::uint32_t departure);
