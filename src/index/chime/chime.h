@@ -38,7 +38,7 @@ class Chime final : public LeafTree<K, Leaf<K>> {
 
  private:
   using Base = LeafTree<K, Leaf<K>>;
-  using Base::item_key;
+  using Base::finish_multi_get;
   using Base::item_of;
   using Base::key_word;
   using Base::keys_of;
@@ -52,6 +52,7 @@ class Chime final : public LeafTree<K, Leaf<K>> {
   using typename Base::Match;
   using typename Base::NewEntry;
   using typename Base::Owned;
+  using typename Base::Unfinished;
   using typename Base::View;
 
   // Leaves<K>

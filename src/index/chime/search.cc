@@ -213,7 +213,7 @@ Task<Status> Chime<K>::multi_get(Operation& op, std::span<const Key> keys,
       fabric::Buffer image;
     };
     std::vector<Planned> planned;
-    std::vector<std::size_t> alone;
+    Unfinished unfinished;
     fabric::Batch batch(op.cost());
     const std::size_t end = std::min(keys.size(), begin + kAtOnce);
     planned.reserve(end - begin);
@@ -221,7 +221,7 @@ Task<Status> Chime<K>::multi_get(Operation& op, std::span<const Key> keys,
       const Wanted wanted = want(K::view(keys[i]));
       Route<K> route;
       if (!tree().route_cached(wanted.key, 0, route)) {
-        alone.push_back(i);
+        unfinished.alone.push_back(i);
         continue;
       }
       std::optional<NodeRef> next = tree().next_child(route, wanted.key);
@@ -231,15 +231,13 @@ Task<Status> Chime<K>::multi_get(Operation& op, std::span<const Key> keys,
     }
     if (Status read = co_await op.submit(batch); !read) co_return read;
 
-    std::vector<pool::ItemPointer> pointers;
-    std::vector<std::size_t> pointed_by;
     for (const Planned& plan : planned) {
       const Leaf<K> leaf = leaf_at(plan.image.data());
       const Sight sight = judge(plan.wanted, plan.route, plan.next, leaf);
       if (sight != Sight::kGood) {
         if (sight == Sight::kElsewhere) tree().misled(plan.route);
         op.count_retry();
-        alone.push_back(plan.key);
+        unfinished.alone.push_back(plan.key);
         continue;
       }
       values[plan.key].reset();
@@ -247,30 +245,15 @@ Task<Status> Chime<K>::multi_get(Operation& op, std::span<const Key> keys,
            slot = leaf.find(plan.wanted.home, plan.wanted.word,
                             options_.leaf.distance(plan.wanted.home, slot) + 1)) {
         if (leaf.is_item(slot)) {
-          pointers.push_back(leaf.item(slot));
-          pointed_by.push_back(plan.key);
+          unfinished.items.push_back(leaf.item(slot));
+          unfinished.items_of.push_back(plan.key);
         } else {
           values[plan.key] = std::string(leaf.value(slot));
         }
       }
     }
-    Result<std::vector<FetchedItem>> items = co_await fetch_items(op, pointers);
-    if (!items) co_return fail(items.error());
-    for (std::size_t i = 0; i < pointers.size(); ++i) {
-      const auto& view = (*items)[i].view;
-      if (view && view->key == item_key(K::view(keys[pointed_by[i]]))) {
-        values[pointed_by[i]] = std::string(view->value);
-      }
-    }
-    for (const std::size_t i : alone) {
-      Result<std::string> value = co_await get(op, keys[i]);
-      if (!value && value.error().code() != ErrorCode::kNotFound) co_return fail(value.error());
-      if (value) {
-        values[i] = std::move(*value);
-      } else {
-        values[i].reset();
-      }
-    }
+    Status finished = co_await finish_multi_get(op, unfinished, keys, values);
+    if (!finished) co_return finished;
   }
   co_return Status{};
 }

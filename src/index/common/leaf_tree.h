@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -99,6 +100,16 @@ class LeafTree : public Tree, protected Leaves<K> {
   // The live entries of a locked leaf by whole key, ascending.
   Task<Result<std::vector<KeyAt>>> keys_of(Operation& op, L leaf);
   static void set(L leaf, std::size_t slot, const NewEntry& entry);
+  // The end of a multi_get. Keys, by their number, whose value may be in an item, with that item;
+  // and those that have to be looked up by themselves.
+  struct Unfinished {
+    std::vector<pool::ItemPointer> items;
+    std::vector<std::size_t> items_of;
+    std::vector<std::size_t> alone;
+  };
+  Task<Status> finish_multi_get(Operation& op, const Unfinished& unfinished,
+                                std::span<const Key> keys,
+                                std::span<std::optional<std::string>> values);
   // Submits the batch, which overwrites or clears an entry, with the unlock; then retires the item
   // that the entry had, if any. `known`: that item, where it was fetched.
   Task<Status> write_and_retire(Operation& op, fabric::Batch& batch, NodeLock& lock,

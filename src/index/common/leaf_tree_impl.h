@@ -82,6 +82,29 @@ void LeafTree<K, L>::set(L leaf, std::size_t slot, const NewEntry& entry) {
 }
 
 template <class K, class L>
+Task<Status> LeafTree<K, L>::finish_multi_get(Operation& op, const Unfinished& unfinished,
+                                              std::span<const Key> keys,
+                                              std::span<std::optional<std::string>> values) {
+  Result<std::vector<FetchedItem>> items = co_await fetch_items(op, unfinished.items);
+  if (!items) co_return fail(items.error());
+  for (std::size_t i = 0; i < items->size(); ++i) {
+    const auto& view = (*items)[i].view;
+    const std::size_t key = unfinished.items_of[i];
+    if (view && view->key == item_key(K::view(keys[key]))) values[key] = std::string(view->value);
+  }
+  for (const std::size_t i : unfinished.alone) {
+    Result<std::string> value = co_await this->get(op, keys[i]);
+    if (!value && value.error().code() != ErrorCode::kNotFound) co_return fail(value.error());
+    if (value) {
+      values[i] = std::move(*value);
+    } else {
+      values[i].reset();
+    }
+  }
+  co_return Status{};
+}
+
+template <class K, class L>
 Task<Status> LeafTree<K, L>::write_and_retire(Operation& op, fabric::Batch& batch, NodeLock& lock,
                                               pool::ItemPointer had, const FetchedItem& known) {
   fabric::Buffer header;

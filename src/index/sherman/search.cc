@@ -96,7 +96,7 @@ Task<Status> Sherman<K>::multi_get(Operation& op, std::span<const Key> keys,
       Route<K> route;
     };
     std::vector<Planned> planned;
-    std::vector<std::size_t> alone;
+    Unfinished unfinished;
     std::unordered_map<std::uint64_t, std::size_t> leaves;  // by address: which buffer
     std::vector<fabric::Buffer> buffers;
     fabric::Batch batch(op.cost());
@@ -104,7 +104,7 @@ Task<Status> Sherman<K>::multi_get(Operation& op, std::span<const Key> keys,
     for (; end < keys.size() && buffers.size() < kLeavesAtOnce; ++end) {
       Route<K> route;
       if (!tree().route_cached(K::view(keys[end]), 0, route)) {
-        alone.push_back(end);
+        unfinished.alone.push_back(end);
         continue;
       }
       const auto [at, is_new] = leaves.try_emplace(route.node.address.raw(), buffers.size());
@@ -116,14 +116,12 @@ Task<Status> Sherman<K>::multi_get(Operation& op, std::span<const Key> keys,
     }
     if (Status read = co_await op.submit(batch); !read) co_return read;
 
-    std::vector<pool::ItemPointer> pointers;
-    std::vector<std::size_t> pointed_by;
     for (const Planned& plan : planned) {
       const View key = K::view(keys[plan.key]);
       if (!tree().believable(plan.route, key, 0, buffers[plan.leaf].data())) {
         tree().misled(plan.route);
         op.count_retry();
-        alone.push_back(plan.key);
+        unfinished.alone.push_back(plan.key);
         continue;
       }
       const Leaf<K> leaf = leaf_at(buffers[plan.leaf].data());
@@ -132,30 +130,15 @@ Task<Status> Sherman<K>::multi_get(Operation& op, std::span<const Key> keys,
       for (std::size_t slot = leaf.find(word); slot < leaf.capacity();
            slot = leaf.find(word, slot + 1)) {
         if (leaf.is_item(slot)) {
-          pointers.push_back(leaf.item(slot));
-          pointed_by.push_back(plan.key);
+          unfinished.items.push_back(leaf.item(slot));
+          unfinished.items_of.push_back(plan.key);
         } else {
           values[plan.key] = std::string(leaf.value(slot));
         }
       }
     }
-    Result<std::vector<FetchedItem>> items = co_await fetch_items(op, pointers);
-    if (!items) co_return fail(items.error());
-    for (std::size_t i = 0; i < pointers.size(); ++i) {
-      const auto& view = (*items)[i].view;
-      if (view && view->key == item_key(K::view(keys[pointed_by[i]]))) {
-        values[pointed_by[i]] = std::string(view->value);
-      }
-    }
-    for (const std::size_t i : alone) {
-      Result<std::string> value = co_await get(op, keys[i]);
-      if (!value && value.error().code() != ErrorCode::kNotFound) co_return fail(value.error());
-      if (value) {
-        values[i] = std::move(*value);
-      } else {
-        values[i].reset();
-      }
-    }
+    Status finished = co_await finish_multi_get(op, unfinished, keys, values);
+    if (!finished) co_return finished;
     begin = end;
   }
   co_return Status{};

@@ -41,8 +41,8 @@ class Sherman final : public LeafTree<K, Leaf<K>> {
                          std::span<std::optional<std::string>> values) override;
 
  private:
+  using Base::finish_multi_get;
   using Base::initialize_leaf;
-  using Base::item_key;
   using Base::item_of;
   using Base::key_word;
   using Base::keys_of;
@@ -58,6 +58,7 @@ class Sherman final : public LeafTree<K, Leaf<K>> {
   using typename Base::Match;
   using typename Base::NewEntry;
   using typename Base::Owned;
+  using typename Base::Unfinished;
   using typename Base::View;
 
   // search.cc
