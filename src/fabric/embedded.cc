@@ -10,14 +10,13 @@
 
 #include "base/parse.h"
 #include "fabric/line_memory.h"
+#include "fabric/local_endpoint.h"
 #include "fabric/mapping.h"
 
 namespace pando::fabric {
 namespace {
 
 constexpr std::uint64_t kPage = 4096;
-// Of a batch. A READ of 1 KiB gains nothing before most of its lines are asked for.
-constexpr std::size_t kPrefetchedLines = 32;
 
 class Node {
  public:
@@ -42,10 +41,6 @@ class Node {
   LineMemory memory_;
   LineMemory onchip_;
 };
-
-constexpr std::uint64_t offset_in_part(Address address) {
-  return address.offset() & (Address::kOnChip - 1);
-}
 
 // The memory nodes, shared by all clients.
 class Nodes {
@@ -129,101 +124,17 @@ Result<std::shared_ptr<Nodes>> Nodes::make(const EmbeddedOptions& options) {
   return made;
 }
 
-// ---- Endpoint
-// ------------------------------------------------------------------------------------
-
-class EmbeddedEndpoint final : public Endpoint {
+// One endpoint's sight of them.
+class View {
  public:
-  EmbeddedEndpoint(std::shared_ptr<Nodes> nodes, task::Worker& worker)
-      : Endpoint(nodes->caps(), worker), nodes_(std::move(nodes)) {}
-
-  bool poll() override {
-    if (first_ == nullptr) return false;
-    // Waiters run later, so nothing is queued meanwhile.
-    for (Batch* batch = std::exchange(first_, nullptr); batch != nullptr;) {
-      Batch* const next = batch->next;
-      execute(*batch);
-      worker().schedule(batch->waiter);
-      batch = next;
-    }
-    last_ = nullptr;
-    return true;
-  }
-  bool pending() const override { return first_ != nullptr; }
-  void abandon() override { first_ = last_ = nullptr; }
+  explicit View(std::shared_ptr<Nodes> nodes) : nodes_(std::move(nodes)) {}
+  const Caps& caps() const { return nodes_->caps(); }
+  std::span<const std::uint64_t> sizes() const { return nodes_->sizes(); }
+  const LineMemory& part_of(Address address) const { return nodes_->part_of(address); }
+  Status usable(const Batch& /*batch*/) const { return {}; }
 
  private:
-  bool post(Batch& batch) override {
-    if (auto error = misplaced(batch, nodes_->sizes())) [[unlikely]] {
-      batch.refuse(std::move(*error));
-      return true;
-    }
-    // With a batch queued there is a task to overlap with, whatever the worker says.
-    if (!worker().crowded() && first_ == nullptr) {
-      execute(batch);
-      return true;
-    }
-    prefetch(batch);
-    enqueue(batch);
-    return false;
-  }
-
-  void enqueue(Batch& batch) {
-    batch.next = nullptr;
-    if (first_ == nullptr) {
-      first_ = &batch;
-    } else {
-      last_->next = &batch;
-    }
-    last_ = &batch;
-  }
-
-  void prefetch(const Batch& batch) const {
-    std::size_t lines = 0;
-    for (std::size_t i = 0; i < batch.size() && lines < kPrefetchedLines; ++i) {
-      const Verb& verb = batch[i];
-      if (verb.kind == VerbKind::kWrite) continue;  // stores wait for nobody
-      const std::size_t length = verb.kind == VerbKind::kRead ? verb.length : 8;
-      lines += nodes_->part_of(verb.target)
-                   .prefetch(offset_in_part(verb.target), length, kPrefetchedLines - lines);
-    }
-  }
-
-  void execute(Batch& batch) const {
-    for (std::size_t i = 0; i < batch.size(); ++i) {
-      Verb& verb = batch[i];
-      execute(verb, nodes_->part_of(verb.target), offset_in_part(verb.target));
-      verb.outcome = Outcome::kExecuted;
-    }
-    batch.complete();
-  }
-
-  static void execute(Verb& verb, const LineMemory& memory, std::uint64_t offset) {
-    switch (verb.kind) {
-      case VerbKind::kRead:
-        memory.read(offset, verb.local, verb.length);
-        break;
-      case VerbKind::kWrite:
-        memory.write(offset, verb.local, verb.length);
-        break;
-      case VerbKind::kCompareSwap:
-        verb.previous = memory.compare_swap(offset, verb.compare, verb.swap);
-        break;
-      case VerbKind::kMaskedCompareSwap:
-        verb.previous = verb.emulated
-                            ? memory.compare_swap(offset, verb.guess, verb.swapped(verb.guess))
-                            : memory.compare_swap(offset, verb.compare, verb.swap,
-                                                  verb.compare_mask, verb.swap_mask);
-        break;
-      case VerbKind::kFetchAdd:
-        verb.previous = memory.fetch_add(offset, verb.swap);
-        break;
-    }
-  }
-
   std::shared_ptr<Nodes> nodes_;
-  Batch* first_ = nullptr;  // queued batches, the oldest first
-  Batch* last_ = nullptr;
 };
 
 // ---- Fabric
@@ -244,7 +155,7 @@ class EmbeddedFabric final : public Fabric {
     return node < node_count() ? nodes_->sizes()[node] : 0;
   }
   Result<std::unique_ptr<Endpoint>> open_endpoint(task::Worker& worker) override {
-    return std::make_unique<EmbeddedEndpoint>(nodes_, worker);
+    return std::make_unique<LocalEndpoint<View>>(View(nodes_), worker);
   }
   Status fence(ClientId client) override {
     if (!nodes_->present(client)) return {};

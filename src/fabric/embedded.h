@@ -4,9 +4,7 @@
 // with the last Fabric and Endpoint that use it.
 //
 //  - Line atomicity: line_memory.h.
-//  - A batch completes inline, without suspending, while the worker is not crowded. On a crowded
-//    worker it prefetches its targets and lets the other tasks run before it is executed: so their
-//    cache misses overlap.
+//  - Batches complete inline, or overlap their cache misses: local_endpoint.h.
 //  - Clients are Fabric objects. fence() answers kBusy while the client's object exists: nothing in
 //    one process can take a thread's memory away.
 #pragma once

@@ -11,8 +11,11 @@
 //  4. A WRITE or atomic is visible to every verb of any thread that begins after it has returned:
 //     the numbers are sequentially consistent.
 //  5. An atomic that changes nothing leaves the number as it was, so failed compare-and-swaps do
-//  not
-//     disturb readers.
+//     not disturb readers.
+//
+// `Sharing` says who the others are: OneProcess here, whose threads do not end while they hold a
+// stripe; several processes in fabric/node/pens.h, any of which may be killed or stopped at any
+// instruction. There, a verb that has waited too long for a stripe gives up: all verbs tell.
 //
 // Bounds and alignment are the caller's business. Does not own the bytes nor the numbers, so
 // that they can lie in any kind of mapping; all-zero is their initial state.
@@ -28,62 +31,101 @@
 
 namespace pando::fabric {
 
-class LineMemory {
+inline constexpr std::size_t kStripeBytes = 1024;
+
+// Only threads of this process use the memory.
+struct OneProcess {
+  using Word = std::uint32_t;  // a sequence number, and who holds it
+  class Patience {
+   public:
+    explicit Patience(const OneProcess&) {}
+    // False: it has been too long.
+    bool wait() {
+      backoff_.pause();
+      return true;
+    }
+
+   private:
+    base::Backoff backoff_;
+  };
+
+  Word held(Word before) const { return before + 1; }
+  Word released(Word before) const { return before + 2; }
+  // Before a WRITE's stripe is held, or an atomic's (length 0): what will be done to the bytes
+  // there. Returns where to copy from.
+  const std::byte* announce(const std::byte* /*where*/, const std::byte* from,
+                            std::size_t /*length*/) const {
+    return from;
+  }
+};
+
+template <class Sharing>
+class BasicLineMemory {
  public:
-  static constexpr std::size_t kStripeBytes = 1024;
   static constexpr unsigned kSequenceBits = 12;
   static constexpr std::size_t kSequences = std::size_t{1} << kSequenceBits;
   // Not padded to a line each: that was measured to gain nothing, and costs 16 times the cache.
-  using Sequence = std::atomic<std::uint32_t>;
+  using Sequence = std::atomic<typename Sharing::Word>;
 
-  LineMemory() = default;
+  BasicLineMemory() = default;
   // REQUIRES: `bytes` is aligned to kStripeBytes; `sequences` are kSequences.
-  LineMemory(std::byte* bytes, Sequence* sequences) : bytes_(bytes), sequences_(sequences) {}
+  BasicLineMemory(std::byte* bytes, Sequence* sequences, Sharing sharing = {})
+      : bytes_(bytes), sequences_(sequences), sharing_(sharing) {}
 
   std::byte* bytes() const { return bytes_; }
 
-  void read(std::uint64_t offset, std::byte* into, std::size_t length) const {
+  // Each returns false where a stripe could not be had in time: then what was read is of no use,
+  // and of a WRITE some stripes may have been written.
+  [[nodiscard]] bool read(std::uint64_t offset, std::byte* into, std::size_t length) const {
     while (length > kStripeBytes - offset % kStripeBytes) {
       const std::size_t part = kStripeBytes - offset % kStripeBytes;
-      read_stripe(offset, into, part);
+      if (!read_stripe(offset, into, part)) return false;
       offset += part;
       into += part;
       length -= part;
     }
-    if (length > 0) read_stripe(offset, into, length);
+    return length == 0 || read_stripe(offset, into, length);
   }
 
-  void write(std::uint64_t offset, const std::byte* from, std::size_t length) const {
+  [[nodiscard]] bool write(std::uint64_t offset, const std::byte* from, std::size_t length) const {
     while (length > 0) {
       const std::size_t part = std::min(length, kStripeBytes - offset % kStripeBytes);
-      Exclusive stripe(sequence_of(offset));
-      copy_to_shared(bytes_ + offset, from, part);
+      const std::byte* const source = sharing_.announce(bytes_ + offset, from, part);
+      Exclusive stripe(sequence_of(offset), sharing_);
+      if (!stripe) return false;
+      copy_to_shared(bytes_ + offset, source, part);
       stripe.changed();
       offset += part;
       from += part;
       length -= part;
     }
+    return true;
   }
 
-  // Swaps the bits of swap_mask if those of compare_mask agree. Returns the word before.
-  std::uint64_t compare_swap(std::uint64_t offset, std::uint64_t compare, std::uint64_t swap,
-                             std::uint64_t compare_mask = ~std::uint64_t{0},
-                             std::uint64_t swap_mask = ~std::uint64_t{0}) const {
-    Exclusive stripe(sequence_of(offset));
-    const std::uint64_t word = detail::load_word(bytes_ + offset);
-    if (((word ^ compare) & compare_mask) == 0) {
-      detail::store_word(bytes_ + offset, (word & ~swap_mask) | (swap & swap_mask));
+  // Swaps the bits of swap_mask if those of compare_mask agree. `previous` is the word before.
+  [[nodiscard]] bool compare_swap(std::uint64_t offset, std::uint64_t compare, std::uint64_t swap,
+                                  std::uint64_t compare_mask, std::uint64_t swap_mask,
+                                  std::uint64_t& previous) const {
+    sharing_.announce(bytes_ + offset, nullptr, 0);
+    Exclusive stripe(sequence_of(offset), sharing_);
+    if (!stripe) return false;
+    previous = detail::load_word(bytes_ + offset);
+    if (((previous ^ compare) & compare_mask) == 0) {
+      detail::store_word(bytes_ + offset, (previous & ~swap_mask) | (swap & swap_mask));
       stripe.changed();
     }
-    return word;
+    return true;
   }
 
-  std::uint64_t fetch_add(std::uint64_t offset, std::uint64_t add) const {
-    Exclusive stripe(sequence_of(offset));
-    const std::uint64_t word = detail::load_word(bytes_ + offset);
-    detail::store_word(bytes_ + offset, word + add);
+  [[nodiscard]] bool fetch_add(std::uint64_t offset, std::uint64_t add,
+                               std::uint64_t& previous) const {
+    sharing_.announce(bytes_ + offset, nullptr, 0);
+    Exclusive stripe(sequence_of(offset), sharing_);
+    if (!stripe) return false;
+    previous = detail::load_word(bytes_ + offset);
+    detail::store_word(bytes_ + offset, previous + add);
     stripe.changed();
-    return word;
+    return true;
   }
 
   // Asks the cache for what a verb on [offset, offset + length) will touch; returns the number of
@@ -97,52 +139,64 @@ class LineMemory {
 
  private:
   static constexpr int kOptimisticReads = 16;
+  using Word = typename Sharing::Word;
+  using Patience = typename Sharing::Patience;
 
   // Holds a stripe against other writers; its readers start over if it was changed.
   class Exclusive {
    public:
-    explicit Exclusive(Sequence& number) : number_(number) {
-      base::Backoff backoff;
-      for (;;) {
+    Exclusive(Sequence& number, const Sharing& sharing) : number_(number), sharing_(sharing) {
+      for (Patience patience(sharing);;) {
         before_ = number_.load(std::memory_order_relaxed);
-        if (before_ % 2 == 0 && number_.compare_exchange_weak(before_, before_ + 1)) break;
-        backoff.pause();
+        if (before_ % 2 == 0 && number_.compare_exchange_weak(before_, sharing.held(before_))) {
+          break;
+        }
+        if (!patience.wait()) [[unlikely]]
+          return;
       }
+      held_ = true;
       // No change of the bytes may be seen by one who does not see the odd number.
       std::atomic_thread_fence(std::memory_order_release);
     }
     Exclusive(const Exclusive&) = delete;
     Exclusive& operator=(const Exclusive&) = delete;
     ~Exclusive() {
+      if (!held_) return;
       if (changed_) {
-        number_.store(before_ + 2);
+        number_.store(sharing_.released(before_));
       } else {
         number_.store(before_, std::memory_order_release);
       }
     }
+    explicit operator bool() const { return held_; }
     void changed() { changed_ = true; }
 
    private:
     Sequence& number_;
-    std::uint32_t before_ = 0;
+    const Sharing& sharing_;
+    Word before_ = 0;
+    bool held_ = false;
     bool changed_ = false;
   };
 
-  void read_stripe(std::uint64_t offset, std::byte* into, std::size_t length) const {
+  bool read_stripe(std::uint64_t offset, std::byte* into, std::size_t length) const {
     Sequence& number = sequence_of(offset);
     base::Backoff backoff;
     for (int i = 0; i < kOptimisticReads; ++i) {
-      const std::uint32_t before = number.load();
+      const Word before = number.load();
       if (before % 2 == 0) [[likely]] {
         copy_from_shared(into, bytes_ + offset, length);
         std::atomic_thread_fence(std::memory_order_acquire);
         if (number.load(std::memory_order_relaxed) == before) [[likely]]
-          return;
+          return true;
       }
       backoff.pause();
     }
-    const Exclusive stripe(number);
+    sharing_.announce(bytes_ + offset, nullptr, 0);
+    const Exclusive stripe(number, sharing_);
+    if (!stripe) return false;
     copy_from_shared(into, bytes_ + offset, length);
+    return true;
   }
 
   Sequence& sequence_of(std::uint64_t offset) const {
@@ -153,6 +207,9 @@ class LineMemory {
 
   std::byte* bytes_ = nullptr;
   Sequence* sequences_ = nullptr;
+  [[no_unique_address]] Sharing sharing_;
 };
+
+using LineMemory = BasicLineMemory<OneProcess>;
 
 }  // namespace pando::fabric
