@@ -26,6 +26,7 @@ enum class ErrorCode : std::uint8_t {
   kFenced,           // this compute node was taken for dead and shut out; open the pool anew
   kDataLost,         // a memory node came back without its memory
   kCorrupt,          // far memory holds bytes that no correct client writes
+  kDenied,           // a memory node does not let this process in: wrong key, wrong cluster
 };
 
 constexpr std::string_view to_string(ErrorCode code) {
@@ -54,6 +55,8 @@ constexpr std::string_view to_string(ErrorCode code) {
       return "data lost";
     case ErrorCode::kCorrupt:
       return "corrupt";
+    case ErrorCode::kDenied:
+      return "denied";
   }
   return "unknown error";
 }

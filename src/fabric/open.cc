@@ -9,8 +9,12 @@
 #include <string>
 
 #include "base/parse.h"
+#include "base/secret.h"
 #include "fabric/embedded.h"
+#include "fabric/mapped/mapped.h"
 #include "fabric/sim/simulation.h"
+#include "fabric/tcp/tcp.h"
+#include "fabric/wire/socket.h"
 
 namespace pando::fabric {
 namespace {
@@ -44,7 +48,40 @@ Status assign(To& to, const Result<From>& value) {
   return {};
 }
 
-// Parameters that both schemes have; nothing where `name` is not one of them.
+// What stands before the parameters: the size of all nodes, or where they are.
+template <class Options>
+Status set_place(Options& options, std::string_view scheme, std::string_view place) {
+  if (place.empty()) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("the size is missing, as in {}:4GiB", scheme));
+  }
+  return assign(options.bytes, base::parse_size("size", place));
+}
+
+template <class Options>
+Status set_places(Options& options, std::string_view places, std::string_view example) {
+  while (!places.empty()) {
+    const std::size_t comma = places.find(',');
+    Result<wire::Place> place = wire::parse_place(places.substr(0, comma));
+    if (!place) return fail(place.error());
+    options.nodes.push_back(std::move(*place));
+    places.remove_prefix(comma == std::string_view::npos ? places.size() : comma + 1);
+  }
+  if (!options.nodes.empty()) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("the memory nodes are missing, as in {}", example));
+}
+
+Status set_place(tcp::TcpOptions& options, std::string_view /*scheme*/, std::string_view place) {
+  return set_places(options, place, "tcp:10.0.0.1:7470,10.0.0.2:7470");
+}
+
+Status set_place(mapped::MappedOptions& options, std::string_view /*scheme*/,
+                 std::string_view place) {
+  return set_places(options, place, "mapped:unix:/run/pando/0.sock");
+}
+
+// Parameters that embedded and sim have; nothing where `name` is not one of them.
 template <class Options>
 std::optional<Status> apply_common(Options& options, const std::string& name,
                                    const std::string& text) {
@@ -71,6 +108,28 @@ Status apply_own(EmbeddedOptions& options, const std::string& name, const std::s
                           name));
 }
 
+// Those of memory nodes that are other processes.
+template <class Options>
+Status apply_remote(Options& options, std::string_view scheme, const std::string& name,
+                    const std::string& text) {
+  if (name == "key_file") return assign(options.key, base::read_key(text));
+  if (name == "cluster") {
+    options.cluster = text;
+    return {};
+  }
+  if (name == "timeout") {
+    const auto milliseconds = base::parse_unsigned(name, text, 1, 3'600'000);
+    if (!milliseconds) return fail(milliseconds.error());
+    options.timeout = std::chrono::milliseconds(*milliseconds);
+    return {};
+  }
+  if (name == "masked_cas") return assign(options.native_masked_cas, parse_masked_cas(text));
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("'{}' is no parameter of {}; those are key_file, cluster, timeout (in "
+                          "milliseconds) and masked_cas",
+                          name, scheme));
+}
+
 Status apply_own(sim::SimOptions& options, const std::string& name, const std::string& text) {
   if (name == "preset") {
     options.preset = text;
@@ -87,6 +146,18 @@ Status apply_own(sim::SimOptions& options, const std::string& name, const std::s
                           name));
 }
 
+template <class Options>
+Status apply(Options& options, const std::string& name, const std::string& text) {
+  const std::optional<Status> common = apply_common(options, name, text);
+  return common ? *common : apply_own(options, name, text);
+}
+Status apply(tcp::TcpOptions& options, const std::string& name, const std::string& text) {
+  return apply_remote(options, "tcp", name, text);
+}
+Status apply(mapped::MappedOptions& options, const std::string& name, const std::string& text) {
+  return apply_remote(options, "mapped", name, text);
+}
+
 using Opened = Result<std::unique_ptr<Fabric>>;
 
 // `text`: the URL behind the scheme's colon.
@@ -95,18 +166,9 @@ Opened open_url(std::string_view scheme, std::string_view text) {
   const auto rest = parse_rest(text);
   if (!rest) return fail(rest.error());
   Options options;
-  if (rest->place.empty()) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("the size is missing, as in {}:4GiB", scheme));
-  }
-  if (Status ok = assign(options.bytes, base::parse_size("size", rest->place)); !ok) {
-    return fail(ok.error());
-  }
+  if (Status ok = set_place(options, scheme, rest->place); !ok) return fail(ok.error());
   for (const auto& [name, value] : rest->settings) {
-    const std::optional<Status> common = apply_common(options, name, value);
-    if (Status ok = common ? *common : apply_own(options, name, value); !ok) {
-      return fail(ok.error());
-    }
+    if (Status ok = apply(options, name, value); !ok) return fail(ok.error());
   }
   return Open(options);
 }
@@ -119,6 +181,8 @@ struct Scheme {
 constexpr std::array kSchemes = {
     Scheme{"embedded", open_url<EmbeddedOptions, open_embedded>},
     Scheme{"sim", open_url<sim::SimOptions, sim::open_sim>},
+    Scheme{"mapped", open_url<mapped::MappedOptions, mapped::open_mapped>},
+    Scheme{"tcp", open_url<tcp::TcpOptions, tcp::open_tcp>},
 };
 
 std::string known_schemes() {

@@ -2,6 +2,9 @@
 //
 //   embedded:SIZE[?nodes=N&masked_cas=native|emulated&onchip=SIZE&huge=on|off]
 //   sim:SIZE[?nodes=N&preset=NAME&adversary=SEED&masked_cas=native|emulated&huge=on|off]
+//   mapped:unix:PATH[,unix:PATH…][?as tcp]
+//   tcp:HOST:PORT[,HOST:PORT…][?key_file=PATH&cluster=NAME&timeout=MILLISECONDS
+//       &masked_cas=native|emulated]
 //
 // SIZE is the total of all nodes, as base::parse_size() has it: 4GiB, 64M. Errors name the part of
 // the URL at fault.

@@ -1,5 +1,8 @@
 #include "task/worker.h"
 
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cassert>
 #include <thread>
@@ -12,6 +15,7 @@ namespace {
 
 // About 20 µs of looking before the worker goes to sleep: less than being woken costs.
 constexpr std::uint32_t kSpinRounds = 1000;
+constexpr Duration kLongestWait = std::chrono::milliseconds(100);
 
 }  // namespace
 
@@ -106,6 +110,7 @@ Worker::Worker(Clock& clock)
 
 Worker::~Worker() {
   drop_tasks();
+  if (wakeup_ >= 0) close(wakeup_);
   if (simulator_ != nullptr) simulator_->leave(seat_);
 }
 
@@ -141,11 +146,37 @@ void Worker::idle() {
     return;
   }
   const bool pending = std::ranges::any_of(pollers_, [](Poller* p) { return p->pending(); });
-  if (pending) {
-    std::this_thread::yield();  // the other side may need this core
-  } else {
+  if (!pending) {
     block();
+  } else if (!block_on_descriptors()) {
+    std::this_thread::yield();  // the other side may need this core
   }
+}
+
+// False where a poller has work under way that no descriptor tells of.
+bool Worker::block_on_descriptors() {
+  if (wakeup_ < 0) wakeup_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (wakeup_ < 0) return false;
+  descriptors_.assign(1, {.fd = wakeup_, .events = POLLIN, .revents = 0});
+  for (const Poller* poller : pollers_) {
+    if (poller->pending() && !poller->add_descriptors(descriptors_)) return false;
+  }
+  {
+    const std::scoped_lock lock(inbox_mutex_);
+    if (!inbox_.empty()) return true;
+    polling_ = true;
+  }
+  // Pollers have deadlines of their own.
+  const Duration most = std::min<Duration>(next_timer() - now(), kLongestWait);
+  if (most > Duration::zero()) {
+    const timespec wait = {.tv_sec = 0, .tv_nsec = most.count()};
+    ppoll(descriptors_.data(), descriptors_.size(), &wait, nullptr);
+  }
+  const std::scoped_lock lock(inbox_mutex_);
+  polling_ = false;
+  std::uint64_t wakes = 0;
+  (void)!read(wakeup_, &wakes, sizeof(wakes));
+  return true;
 }
 
 void Worker::block() {
@@ -169,6 +200,10 @@ void Worker::wake(std::coroutine_handle<> ready) {
   inbox_.push_back(ready);
   inbox_signal_.store(true, std::memory_order_release);
   if (blocked_) inbox_filled_.notify_one();
+  if (polling_) {
+    const std::uint64_t one = 1;
+    (void)!write(wakeup_, &one, sizeof(one));
+  }
   if (simulator_ != nullptr) simulator_->ready(seat_);
 }
 

@@ -4,7 +4,8 @@
 //  1. A worker and what runs on it belong to one thread; wake() alone may be called from others.
 //  2. Ready coroutines run in the order they became ready. Between them, pollers (endpoints) are
 //     asked for completions; with nothing to do the worker spins briefly, then blocks until wake()
-//     or the next timer. It never blocks while a poller says that work is under way.
+//     or the next timer. While a poller says that work is under way, it blocks only where that
+//     poller's descriptors would end the wait.
 //  3. Waiting yields: no call in this class blocks the thread but run() and step().
 //  4. Time comes from the Clock given at construction: the system's, or a simulation's. A
 //     simulation runs all workers on its clock, on one thread; instead of blocking, step() lets it
@@ -13,6 +14,8 @@
 //     buffers and batches of endpoints, and endpoints are destroyed before their worker: whoever
 //     owns both calls drop_tasks() first.
 #pragma once
+
+#include <poll.h>
 
 #include <atomic>
 #include <chrono>
@@ -65,6 +68,9 @@ class Poller {
   virtual bool poll() = 0;
   // Work is under way that poll() will complete.
   virtual bool pending() const = 0;
+  // Adds the descriptors without whose events poll() will find nothing, and returns true; false
+  // where it can only be asked again and again.
+  virtual bool add_descriptors(std::vector<pollfd>& /*to*/) const { return false; }
   // Forgets the work under way, and returns when it touches no memory of the caller's any more:
   // those who waited for it are about to be destroyed.
   virtual void abandon() {}
@@ -186,6 +192,7 @@ class Worker {
   void fire_timers();
   void idle();
   void block();
+  bool block_on_descriptors();
 
   Clock& clock_;
   Simulator* const simulator_;
@@ -200,7 +207,10 @@ class Worker {
   std::mutex inbox_mutex_;
   std::condition_variable inbox_filled_;
   std::vector<std::coroutine_handle<>> inbox_;
-  bool blocked_ = false;                   // guarded by inbox_mutex_
+  bool blocked_ = false;  // guarded by inbox_mutex_
+  bool polling_ = false;  // blocked on descriptors; guarded by inbox_mutex_
+  int wakeup_ = -1;       // an eventfd, made when first needed
+  std::vector<pollfd> descriptors_;
   std::atomic<bool> inbox_signal_{false};  // the inbox may hold something
 };
 

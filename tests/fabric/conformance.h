@@ -33,7 +33,7 @@ struct FabricUnderTest {
   bool threaded = true;  // may be used by several threads at once; simulations may not
 };
 
-inline std::string name_of_fabric(const testing::TestParamInfo<FabricUnderTest>& info) {
+inline std::string name_of_fabric(const ::testing::TestParamInfo<FabricUnderTest>& info) {
   return info.param.name;
 }
 inline void PrintTo(const FabricUnderTest& fabric, std::ostream* out) { *out << fabric.name; }
@@ -73,7 +73,7 @@ class Client {
   std::unique_ptr<Endpoint> endpoint_;
 };
 
-class FabricConformance : public testing::TestWithParam<FabricUnderTest> {
+class FabricConformance : public ::testing::TestWithParam<FabricUnderTest> {
  protected:
   void SetUp() override {
     auto fabric = GetParam().open();

@@ -1,0 +1,273 @@
+#include "fabric/mapped/mapped.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <thread>
+#include <utility>
+
+#include "fabric/local_endpoint.h"
+#include "fabric/node/memory.h"
+#include "fabric/wire/control.h"
+
+namespace pando::fabric::mapped {
+namespace {
+
+using node::NodeMemory;
+using node::SharedLineMemory;
+using wire::ControlLink;
+
+// What this process has of the memory nodes, shared by its endpoints. Thread-safe.
+class Cluster {
+ public:
+  static Result<std::shared_ptr<Cluster>> open(const MappedOptions& options);
+  ~Cluster();
+  Cluster(const Cluster&) = delete;
+  Cluster& operator=(const Cluster&) = delete;
+
+  const MappedOptions& options() const { return options_; }
+  const Caps& caps() const { return caps_; }
+  ClientId client() const { return client_; }
+  std::span<const std::uint64_t> sizes() const { return sizes_; }
+  const NodeMemory& memory(NodeId id) const { return *nodes_[id]->memory; }
+
+  // A connection with a pen, for a thread. The pen is the thread's until the link ends.
+  Result<ControlLink> open_pen(NodeId id) { return come_in(id, false); }
+  // Whether the node's process is there, with the memory that is mapped here.
+  Status usable(NodeId id) const;
+  Status fence(ClientId client);
+
+ private:
+  struct Node {
+    wire::Place place;
+    std::optional<NodeMemory> memory;
+    std::uint64_t life = 0;
+    std::mutex mutex;  // of the link
+    std::optional<ControlLink> link;
+    std::atomic<bool> gone{false};
+    std::atomic<bool> lost{false};
+  };
+
+  explicit Cluster(const MappedOptions& options) : options_(options) {}
+  Result<ControlLink> come_in(NodeId id, bool joins);
+  Status join(NodeId id);
+  void watch();
+  void come_back(NodeId id);
+
+  const MappedOptions options_;
+  Caps caps_;
+  ClientId client_ = 0;
+  std::vector<std::unique_ptr<Node>> nodes_;
+  std::vector<std::uint64_t> sizes_;
+  int stop_ = -1;
+  std::thread watcher_;
+};
+
+Result<std::shared_ptr<Cluster>> Cluster::open(const MappedOptions& options) {
+  std::shared_ptr<Cluster> cluster(new Cluster(options));
+  for (const wire::Place& place : options.nodes) {
+    if (!place.local()) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("'{}' is no Unix socket; mapped memory is of this machine, as in "
+                              "unix:/run/pando/0.sock",
+                              place.to_string()));
+    }
+    cluster->nodes_.push_back(std::make_unique<Node>());
+    cluster->nodes_.back()->place = place;
+  }
+  cluster->caps_ = {.line_atomic = true,
+                    .write_in_order = false,
+                    .masked_cas = options.native_masked_cas,
+                    .completes_inline = true};
+  for (std::size_t i = 0; i < options.nodes.size(); ++i) {
+    if (Status in = cluster->join(static_cast<NodeId>(i)); !in) return fail(in.error());
+  }
+  cluster->stop_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (cluster->stop_ < 0) return fail(ErrorCode::kUnavailable, "the system gives no descriptors");
+  cluster->watcher_ = std::thread([self = cluster.get()] { self->watch(); });
+  return cluster;
+}
+
+Cluster::~Cluster() {
+  if (watcher_.joinable()) {
+    const std::uint64_t one = 1;
+    (void)!write(stop_, &one, sizeof(one));
+    watcher_.join();
+  }
+  if (stop_ >= 0) close(stop_);
+  for (const auto& node : nodes_) {
+    if (node->link && !node->gone) (void)node->link->leave(options_.timeout);
+  }
+}
+
+Result<ControlLink> Cluster::come_in(NodeId id, bool joins) {
+  const Node& node = *nodes_[id];
+  const wire::Proof wanted{.client = client_,
+                           .generation = 1,
+                           .purpose = wire::Purpose::kMapping,
+                           .joins = static_cast<std::uint8_t>(joins ? 1 : 0),
+                           .life = node.life};
+  return ControlLink::open(node.place, options_.key, options_.cluster, wanted, options_.timeout);
+}
+
+Status Cluster::join(NodeId id) {
+  Node& node = *nodes_[id];
+  Result<ControlLink> link = come_in(id, true);
+  if (!link) return fail(link.error());
+  const int descriptor = link->take_descriptor();
+  if (descriptor < 0) {
+    return fail(ErrorCode::kCorrupt,
+                fmt::format("memory node at {} gives no memory", node.place.to_string()));
+  }
+  Result<NodeMemory> memory = NodeMemory::map(descriptor);
+  if (!memory) return fail(memory.error());
+  client_ = link->welcome().client;
+  node.life = link->welcome().life;
+  for (std::size_t i = 0; i < id; ++i) {
+    if (nodes_[i]->life != node.life) continue;
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("memory nodes {} and {} are one and the same", i, id));
+  }
+  sizes_.push_back(memory->bytes());
+  const std::uint32_t onchip = memory->onchip_bytes();
+  caps_.onchip_bytes = id == 0 ? onchip : std::min(caps_.onchip_bytes, onchip);
+  node.memory.emplace(std::move(*memory));
+  node.link.emplace(std::move(*link));
+  return {};
+}
+
+Status Cluster::usable(NodeId id) const {
+  const Node& node = *nodes_[id];
+  if (!node.gone.load(std::memory_order_acquire)) [[likely]]
+    return {};
+  if (node.lost) {
+    return fail(ErrorCode::kDataLost, fmt::format("memory node {} at {} has lost its memory", id,
+                                                  node.place.to_string()));
+  }
+  return fail(ErrorCode::kUnavailable,
+              fmt::format("memory node {} at {} is not running", id, node.place.to_string()));
+}
+
+// A node's process says nothing of itself: only the end of its connection can be heard.
+void Cluster::watch() {
+  constexpr int kBetweenAttempts = 50;  // milliseconds
+  for (;;) {
+    std::vector<pollfd> sockets = {{.fd = stop_, .events = POLLIN, .revents = 0}};
+    bool any_gone = false;
+    for (const auto& node : nodes_) {
+      const int socket = node->gone ? -1 : node->link->socket().get();
+      sockets.push_back({.fd = socket, .events = POLLRDHUP, .revents = 0});
+      any_gone |= node->gone && !node->lost;
+    }
+    poll(sockets.data(), sockets.size(), any_gone ? kBetweenAttempts : -1);
+    if (sockets[0].revents != 0) return;
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      if (sockets[i + 1].revents != 0) nodes_[i]->gone.store(true, std::memory_order_release);
+      if (nodes_[i]->gone && !nodes_[i]->lost) come_back(static_cast<NodeId>(i));
+    }
+  }
+}
+
+void Cluster::come_back(NodeId id) {
+  Node& node = *nodes_[id];
+  Result<ControlLink> link = come_in(id, false);
+  if (!link) {
+    if (link.error().code() == ErrorCode::kDataLost) node.lost = true;
+    return;
+  }
+  const std::scoped_lock lock(node.mutex);
+  node.link.emplace(std::move(*link));
+  node.gone.store(false, std::memory_order_release);
+}
+
+Status Cluster::fence(ClientId client) {
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    Node& node = *nodes_[i];
+    if (node.lost) continue;  // memory that is gone cannot be harmed
+    if (Status there = usable(static_cast<NodeId>(i)); !there) return there;
+    const std::scoped_lock lock(node.mutex);
+    if (Status done = node.link->fence(client, options_.timeout); !done) return done;
+  }
+  return {};
+}
+
+// One endpoint's sight of the nodes, with its pens.
+class View {
+ public:
+  explicit View(std::shared_ptr<Cluster> cluster) : cluster_(std::move(cluster)) {}
+
+  Status take_pens() {
+    for (std::size_t i = 0; i < cluster_->sizes().size(); ++i) {
+      const auto id = static_cast<NodeId>(i);
+      Result<ControlLink> link = cluster_->open_pen(id);
+      if (!link) return fail(link.error());
+      const std::size_t pen = link->welcome().pen;
+      if (pen >= node::kMaxPens) return fail(ErrorCode::kCorrupt, "wire: a pen that is not there");
+      nodes_.push_back({std::move(*link), cluster_->memory(id).main_lines(pen),
+                        cluster_->memory(id).onchip_lines(pen)});
+    }
+    return {};
+  }
+
+  const Caps& caps() const { return cluster_->caps(); }
+  std::span<const std::uint64_t> sizes() const { return cluster_->sizes(); }
+  const SharedLineMemory& part_of(Address address) const {
+    const Node& node = nodes_[address.node()];
+    return address.offset() < Address::kOnChip ? node.memory : node.onchip;
+  }
+  Status usable(const Batch& batch) const {
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      if (Status there = cluster_->usable(batch[i].target.node()); !there) [[unlikely]]
+        return there;
+    }
+    return {};
+  }
+
+ private:
+  struct Node {
+    ControlLink link;  // the pen is ours as long as it lives
+    SharedLineMemory memory;
+    SharedLineMemory onchip;
+  };
+  std::shared_ptr<Cluster> cluster_;
+  std::vector<Node> nodes_;
+};
+
+class MappedFabric final : public Fabric {
+ public:
+  explicit MappedFabric(std::shared_ptr<Cluster> cluster) : cluster_(std::move(cluster)) {}
+
+  const Caps& caps() const override { return cluster_->caps(); }
+  ClientId client() const override { return cluster_->client(); }
+  std::size_t node_count() const override { return cluster_->sizes().size(); }
+  std::uint64_t node_size(NodeId node) const override {
+    return node < node_count() ? cluster_->sizes()[node] : 0;
+  }
+  Result<std::unique_ptr<Endpoint>> open_endpoint(task::Worker& worker) override {
+    View view(cluster_);
+    if (Status taken = view.take_pens(); !taken) return fail(taken.error());
+    return std::make_unique<LocalEndpoint<View>>(std::move(view), worker);
+  }
+  Status fence(ClientId client) override { return cluster_->fence(client); }
+  Result<std::unique_ptr<Fabric>> attach() override { return open_mapped(cluster_->options()); }
+
+ private:
+  std::shared_ptr<Cluster> cluster_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Fabric>> open_mapped(const MappedOptions& options) {
+  Result<std::shared_ptr<Cluster>> cluster = Cluster::open(options);
+  if (!cluster) return fail(cluster.error());
+  return std::make_unique<MappedFabric>(std::move(*cluster));
+}
+
+}  // namespace pando::fabric::mapped

@@ -1,0 +1,283 @@
+#include "fabric/node/memory.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/mempolicy.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "base/parse.h"
+#include "base/secret.h"
+
+namespace pando::fabric::node {
+namespace {
+
+constexpr std::uint64_t kHugePage = 2 << 20;
+
+std::string reason(int problem) { return std::generic_category().message(problem); }
+
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (number_ >= 0) close(number_);
+  }
+  explicit operator bool() const { return number_ >= 0; }
+  int get() const { return number_; }
+  int release() { return std::exchange(number_, -1); }
+
+ private:
+  int number_;
+};
+
+std::uint64_t mapping_bytes(std::uint64_t memory) {
+  return (kMemoryAt + memory + kHugePage - 1) / kHugePage * kHugePage;
+}
+
+std::string name_of(const MemoryOptions& options) {
+  if (!options.shm.empty()) return fmt::format("shared memory '{}'", options.shm);
+  if (!options.file.empty()) return fmt::format("'{}'", options.file);
+  return "anonymous memory";
+}
+
+Status check(const MemoryOptions& options) {
+  if (options.bytes < MemoryOptions::kMinBytes || options.bytes > Address::kOnChip) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("size: {} is not between {} and {}", base::format_size(options.bytes),
+                            base::format_size(MemoryOptions::kMinBytes),
+                            base::format_size(Address::kOnChip)));
+  }
+  if (options.onchip_bytes % kLineBytes != 0 || options.onchip_bytes > kMaxOnChip) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("onchip: {} is not a multiple of {} up to {}", options.onchip_bytes,
+                            kLineBytes, base::format_size(kMaxOnChip)));
+  }
+  if (!options.shm.empty() && !options.file.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "shm and file: a node lives in one of them only");
+  }
+  if (options.shm.contains('/') || options.shm.size() > NAME_MAX) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("shm: '{}' is no name; it is one word without '/'", options.shm));
+  }
+  if (options.cluster.size() > kMaxClusterName) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("cluster: the name has more than {} bytes", kMaxClusterName));
+  }
+  return {};
+}
+
+Result<int> open_place(const MemoryOptions& options) {
+  int descriptor = -1;
+  if (!options.shm.empty()) {
+    descriptor = shm_open(("/" + options.shm).c_str(), O_RDWR | O_CREAT, 0600);
+  } else if (!options.file.empty()) {
+    descriptor = open(options.file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  } else {
+    const bool huge = options.huge_pages == HugePages::kRequired;
+    descriptor = memfd_create("pando", MFD_CLOEXEC | (huge ? MFD_HUGETLB : 0u));
+  }
+  if (descriptor >= 0) return descriptor;
+  return fail(ErrorCode::kUnavailable,
+              fmt::format("{} cannot be opened: {}", name_of(options), reason(errno)));
+}
+
+// Makes the place as large as needed, unless it has a size that it must keep.
+Status fit(int descriptor, const MemoryOptions& options) {
+  struct stat status = {};
+  if (fstat(descriptor, &status) != 0) {
+    return fail(ErrorCode::kUnavailable, fmt::format("{}: {}", name_of(options), reason(errno)));
+  }
+  if (S_ISCHR(status.st_mode)) return {};  // a DAX device: mmap() tells if it is too small
+  const auto has = static_cast<std::uint64_t>(status.st_size);
+  const std::uint64_t needs = mapping_bytes(options.bytes);
+  if (has == needs) return {};
+  if (has != 0) {
+    return fail(ErrorCode::kIncompatible,
+                fmt::format("{} is there already, with {} instead of {}; give the size that it was "
+                            "made with, or remove it",
+                            name_of(options), base::format_size(has), base::format_size(needs)));
+  }
+  if (ftruncate(descriptor, static_cast<off_t>(needs)) != 0) {
+    return fail(ErrorCode::kOutOfMemory, fmt::format("{} cannot have {}: {}", name_of(options),
+                                                     base::format_size(needs), reason(errno)));
+  }
+  return {};
+}
+
+Result<std::byte*> map_shared(int descriptor, std::uint64_t bytes) {
+  void* const mapping =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
+  if (mapping != MAP_FAILED) return static_cast<std::byte*>(mapping);
+  return fail(ErrorCode::kOutOfMemory,
+              fmt::format("cannot map {}: {}", base::format_size(bytes), reason(errno)));
+}
+
+}  // namespace
+
+NodeMemory::NodeMemory(NodeMemory&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)),
+      mapping_(std::exchange(other.mapping_, nullptr)),
+      mapped_(other.mapped_),
+      survived_(other.survived_) {}
+
+NodeMemory::~NodeMemory() {
+  if (mapping_ != nullptr) munmap(mapping_, mapped_);
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+Result<NodeMemory> NodeMemory::make(const MemoryOptions& options) {
+  if (Status valid = check(options); !valid) return fail(valid.error());
+  Result<int> opened = open_place(options);
+  if (!opened) return fail(opened.error());
+  Descriptor descriptor(*opened);
+  if (Status fits = fit(descriptor.get(), options); !fits) return fail(fits.error());
+  const std::uint64_t bytes = mapping_bytes(options.bytes);
+  Result<std::byte*> mapping = map_shared(descriptor.get(), bytes);
+  if (!mapping) {
+    const bool huge = options.huge_pages == HugePages::kRequired;
+    return fail(mapping.error().code(),
+                fmt::format("{}: {}{}", name_of(options), mapping.error().detail(),
+                            huge ? "; are there enough huge pages? (sysctl vm.nr_hugepages)" : ""));
+  }
+  NodeMemory memory(descriptor.release(), *mapping, bytes);
+  // Only advice: without huge pages everything works, slower.
+  if (options.huge_pages == HugePages::kWhereFree) madvise(*mapping, bytes, MADV_HUGEPAGE);
+  if (options.numa_node >= 0) {
+    constexpr std::size_t kNodes = 1024;
+    std::array<unsigned long, kNodes / (8 * sizeof(unsigned long))> mask{};
+    const auto wanted = static_cast<std::size_t>(options.numa_node);
+    if (wanted < kNodes) mask[wanted / 64] = 1UL << wanted % 64;
+    if (wanted >= kNodes ||
+        syscall(SYS_mbind, *mapping, bytes, MPOL_BIND, mask.data(), kNodes + 1, 0) != 0) {
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("numa: memory of NUMA node {} cannot be had: {}", options.numa_node,
+                              reason(wanted >= kNodes ? EINVAL : errno)));
+    }
+  }
+  if (Status ready = memory.adopt_or_format(options); !ready) return fail(ready.error());
+  if (options.prefault) {
+    if (Status touched = memory.prefault(options); !touched) return fail(touched.error());
+  }
+  return memory;
+}
+
+Status NodeMemory::adopt_or_format(const MemoryOptions& options) {
+  Header& found = header();
+  if (found.magic == kMagic) {
+    if (found.format != kFormat) {
+      return fail(ErrorCode::kIncompatible,
+                  fmt::format("{} has format {} of memory nodes; this program knows {}",
+                              name_of(options), found.format, kFormat));
+    }
+    if (found.memory_bytes != options.bytes || found.onchip_bytes != options.onchip_bytes) {
+      return fail(ErrorCode::kIncompatible,
+                  fmt::format("{} was made with size {} and on-chip memory of {}", name_of(options),
+                              base::format_size(found.memory_bytes),
+                              base::format_size(found.onchip_bytes)));
+    }
+    found.cluster[kMaxClusterName] = '\0';
+    if (options.cluster != found.cluster) {
+      return fail(ErrorCode::kIncompatible,
+                  fmt::format("{} belongs to cluster '{}', not '{}'", name_of(options),
+                              found.cluster, options.cluster));
+    }
+    survived_ = true;
+    return {};
+  }
+  constexpr Header kFresh = {};
+  if (std::memcmp(&found, &kFresh, sizeof(Header)) != 0) {
+    return fail(ErrorCode::kIncompatible,
+                fmt::format("{} holds something that is no memory node; it is left as it is",
+                            name_of(options)));
+  }
+  found.format = kFormat;
+  found.onchip_bytes = options.onchip_bytes;
+  found.memory_bytes = options.bytes;
+  found.life = base::random_word();
+  std::ranges::copy(options.cluster, found.cluster);
+  std::atomic_thread_fence(std::memory_order_release);
+  found.magic = kMagic;
+  return {};
+}
+
+Status NodeMemory::prefault(const MemoryOptions& options) const {
+  constexpr std::uint64_t kStep = 64 << 20;
+  for (std::uint64_t done = 0; done < mapped_;) {
+    const std::uint64_t step = std::min(kStep, mapped_ - done);
+    if (madvise(mapping_ + done, step, MADV_POPULATE_WRITE) != 0) {
+      return fail(ErrorCode::kOutOfMemory,
+                  fmt::format("{}: there is memory for {} of {}: {}", name_of(options),
+                              base::format_size(done), base::format_size(mapped_), reason(errno)));
+    }
+    done += step;
+    if (options.progress) options.progress(done, mapped_);
+  }
+  return {};
+}
+
+Result<NodeMemory> NodeMemory::map(int number) {
+  Descriptor descriptor(number);
+  struct stat status = {};
+  if (fstat(number, &status) != 0) {
+    return fail(ErrorCode::kUnavailable,
+                fmt::format("the memory node's memory: {}", reason(errno)));
+  }
+  // A device tells no size: its header does.
+  std::uint64_t bytes = static_cast<std::uint64_t>(status.st_size);
+  if (S_ISCHR(status.st_mode)) {
+    Result<std::byte*> head = map_shared(number, kMemoryAt);
+    if (!head) return fail(head.error());
+    bytes = mapping_bytes(reinterpret_cast<const Header*>(*head)->memory_bytes);
+    munmap(*head, kMemoryAt);
+  }
+  if (bytes < kMemoryAt) return fail(ErrorCode::kCorrupt, "the memory node's memory is cut short");
+  Result<std::byte*> mapping = map_shared(number, bytes);
+  if (!mapping) return fail(mapping.error());
+  NodeMemory memory(descriptor.release(), *mapping, bytes);
+  const Header& header = memory.header();
+  if (header.magic != kMagic || header.format != kFormat) {
+    return fail(ErrorCode::kIncompatible,
+                fmt::format("the memory node's memory has format {}; this program knows {}",
+                            header.format, kFormat));
+  }
+  if (mapping_bytes(header.memory_bytes) > bytes || header.onchip_bytes > kMaxOnChip) {
+    return fail(ErrorCode::kCorrupt, "the memory node's memory is smaller than it says");
+  }
+  return memory;
+}
+
+SharedLineMemory NodeMemory::lines(std::uint64_t at, std::size_t pen) const {
+  return {mapping_ + at, sequences(), ManyProcesses(mapping_, pen)};
+}
+
+std::size_t NodeMemory::finish(std::size_t number) const {
+  std::size_t finished = 0;
+  for (std::size_t i = 0; i < SharedLineMemory::kSequences; ++i) {
+    SharedLineMemory::Sequence& sequence = sequences()[i];
+    const std::uint64_t word = sequence.load();
+    if (word % 2 == 0 || ManyProcesses::holder_of(word) != number) continue;
+    const Pen& cut_off = pen(number);
+    const bool sane = cut_off.length <= kStripeBytes && cut_off.place >= kOnChipAt &&
+                      cut_off.place + cut_off.length <= mapped_;
+    if (sane && cut_off.length > 0) {
+      copy_to_shared(mapping_ + cut_off.place, cut_off.bytes, cut_off.length);
+    }
+    sequence.store(static_cast<std::uint32_t>(word + 1));
+    ++finished;
+  }
+  return finished;
+}
+
+}  // namespace pando::fabric::node

@@ -1,0 +1,87 @@
+// NodeMemory: the mapping that holds a memory node's bytes, and how it comes to be.
+//
+// Where the bytes live decides what outlives the node's process:
+//   nothing given    anonymous memory, gone with the last process that maps it
+//   shm NAME         POSIX shared memory (/dev/shm/NAME): outlives the process, not the machine
+//   file PATH        a file of tmpfs or hugetlbfs, or a DAX device (CXL memory)
+// Memory that is there already and was a node's, of the same size, is taken over as it is
+// (survived()); memory that holds something else is refused and left alone.
+//
+// Processes other than the node's map the same memory through a descriptor that the node hands
+// them (mapped/). Thread-safe: nothing changes after it is made.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "fabric/node/layout.h"
+#include "fabric/node/pens.h"
+#include "fabric/verbs.h"
+#include <pando/result.h>
+
+namespace pando::fabric::node {
+
+enum class HugePages : std::uint8_t { kOff, kWhereFree, kRequired };
+
+struct MemoryOptions {
+  std::uint64_t bytes = 0;
+  std::uint32_t onchip_bytes = 256 << 10;
+  std::string shm;  // at most one of these two
+  std::string file;
+  HugePages huge_pages = HugePages::kWhereFree;
+  int numa_node = -1;  // any
+  // Touches every page before anyone uses it. `progress` is told how far it has come.
+  bool prefault = false;
+  std::function<void(std::uint64_t done, std::uint64_t all)> progress;
+  std::string cluster;  // kept with fresh memory; must agree with memory that survived
+
+  static constexpr std::uint64_t kMinBytes = std::uint64_t{1} << 20;
+};
+
+class NodeMemory {
+ public:
+  static Result<NodeMemory> make(const MemoryOptions& options);
+  // Another process's: maps what `descriptor` holds, and checks that it is a memory node. Takes the
+  // descriptor over.
+  static Result<NodeMemory> map(int descriptor);
+
+  NodeMemory(NodeMemory&& other) noexcept;
+  NodeMemory& operator=(NodeMemory&&) = delete;
+  ~NodeMemory();
+
+  Header& header() const { return *reinterpret_cast<Header*>(mapping_); }
+  std::uint64_t bytes() const { return header().memory_bytes; }
+  std::uint32_t onchip_bytes() const { return header().onchip_bytes; }
+  std::uint64_t life() const { return header().life; }
+  int descriptor() const { return descriptor_; }
+  bool survived() const { return survived_; }
+  std::byte* data() const { return mapping_ + kMemoryAt; }
+  std::byte* onchip() const { return mapping_ + kOnChipAt; }
+  Pen& pen(std::size_t number) const { return *ManyProcesses::pen_at(mapping_, number); }
+
+  // For a thread that holds this pen.
+  SharedLineMemory main_lines(std::size_t pen) const { return lines(kMemoryAt, pen); }
+  SharedLineMemory onchip_lines(std::size_t pen) const { return lines(kOnChipAt, pen); }
+
+  // Finishes and frees every stripe that the pen holds. Returns how many. REQUIRES: its thread is
+  // gone; called by the node's own process.
+  std::size_t finish(std::size_t pen) const;
+
+ private:
+  NodeMemory(int descriptor, std::byte* mapping, std::uint64_t mapped)
+      : descriptor_(descriptor), mapping_(mapping), mapped_(mapped) {}
+  SharedLineMemory lines(std::uint64_t at, std::size_t pen) const;
+  SharedLineMemory::Sequence* sequences() const {
+    return reinterpret_cast<SharedLineMemory::Sequence*>(mapping_ + kSequencesAt);
+  }
+  Status adopt_or_format(const MemoryOptions& options);
+  Status prefault(const MemoryOptions& options) const;
+
+  int descriptor_ = -1;
+  std::byte* mapping_ = nullptr;
+  std::uint64_t mapped_ = 0;
+  bool survived_ = false;
+};
+
+}  // namespace pando::fabric::node

@@ -1,0 +1,706 @@
+#include "fabric/node/server.h"
+
+#include <fmt/format.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "fabric/local_endpoint.h"
+#include "fabric/node/admission.h"
+#include "fabric/node/http.h"
+#include "fabric/node/process.h"
+
+namespace pando::fabric::node {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+using wire::Kind;
+
+constexpr std::size_t kServerPen = 0;
+// Answers that a client has not fetched; beyond this nothing more is read from it.
+constexpr std::size_t kMaxWaiting = 4 << 20;
+
+struct Connection {
+  enum class State : std::uint8_t { kStranger, kChallenged, kIn, kHttp, kClosing };
+
+  Connection(wire::Socket connected, bool is_local)
+      : socket(std::move(connected)), local(is_local) {}
+
+  wire::Socket socket;
+  const bool local;  // by a Unix socket
+  State state = State::kStranger;
+  bool closed = false;  // to be freed after this round
+  wire::Inbox inbox;
+  wire::Outbox outbox;
+  std::uint32_t events = EPOLLIN;  // what the loop waits for
+  SteadyClock::time_point let_in_until;
+  // From the handshake on.
+  wire::Hello hello;
+  wire::Challenge challenge;
+  wire::Purpose purpose{};
+  ClientId client = 0;
+  std::uint32_t generation = 0;
+  std::uint64_t region_key = 0;
+  std::size_t pen = kMaxPens;
+
+  bool is_in() const { return state == State::kIn; }
+};
+
+}  // namespace
+
+class Server::Loop {
+ public:
+  Loop(const NodeMemory& memory, const ServerOptions& options, ServerLog* log)
+      : memory_(memory),
+        options_(options),
+        log_(log),
+        admission_(memory.header()),
+        main_lines_(memory.main_lines(kServerPen)),
+        onchip_lines_(memory.onchip_lines(kServerPen)) {}
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+  ~Loop() {
+    connections_.clear();
+    if (epoll_ >= 0) close(epoll_);
+    if (wakeup_ >= 0) close(wakeup_);
+    for (const Listener& listener : listeners_) {
+      if (listener.place.local()) unlink(listener.place.path.c_str());
+    }
+  }
+
+  Status open();
+  void run();
+  void stop() {
+    stopping_.store(true);
+    const std::uint64_t one = 1;
+    (void)!write(wakeup_, &one, sizeof(one));
+  }
+  std::vector<wire::Place> places() const;
+  std::optional<wire::Place> http_place() const;
+  const ServerCounts& counts() const { return counts_; }
+
+ private:
+  struct Listener {
+    wire::Socket socket;
+    wire::Place place;
+    bool http = false;
+  };
+
+  Status listen(const wire::Place& place, bool http);
+  void watch(int descriptor, std::uint32_t events, int operation) const {
+    epoll_event event = {.events = events, .data = {.fd = descriptor}};
+    epoll_ctl(epoll_, operation, descriptor, &event);
+  }
+  void accept_all(const Listener& listener);
+  void serve(Connection& connection);
+  void take_messages(Connection& connection);
+  void settle(Connection& connection);
+  bool take_message(Connection& connection, const wire::Frame& frame,
+                    std::span<const std::byte> body);
+  bool challenge(Connection& connection, std::span<const std::byte> body);
+  bool let_in(Connection& connection, std::span<const std::byte> body);
+  Status admit(Connection& connection, const wire::Proof& proof);
+  Result<std::size_t> give_pen(const Connection& connection);
+  void take_pen(std::size_t pen);
+  bool refuse(Connection& connection, const Error& error);
+  bool broken(Connection& connection, const Error& error);
+  bool execute(Connection& connection, const wire::Frame& frame, std::span<const std::byte> body);
+  void execute_verbs(Connection& connection, std::uint64_t tag, std::span<Verb> verbs,
+                     std::size_t answer_bytes);
+  void count(const Verb& verb);
+  bool fence(Connection& connection, const wire::Frame& frame, std::span<const std::byte> body);
+  Status fence(ClientId client);
+  void serve_http(Connection& connection);
+  void shut(Connection& connection);
+  void shut_out(Connection& connection);
+  void shut_late_strangers();
+  void free_shut();
+  void look_at_pens();
+  void log(std::string_view what, std::string_view detail) const {
+    if (log_ != nullptr) log_->event(what, detail);
+  }
+
+  const NodeMemory& memory_;
+  const ServerOptions options_;
+  ServerLog* const log_;
+  Admission admission_;
+  const SharedLineMemory main_lines_;
+  const SharedLineMemory onchip_lines_;
+
+  int epoll_ = -1;
+  int wakeup_ = -1;
+  std::atomic<bool> stopping_{false};
+  std::vector<Listener> listeners_;
+  std::map<int, std::unique_ptr<Connection>> connections_;  // by descriptor
+  bool any_shut_ = false;
+  std::size_t strangers_ = 0;  // connections that are not let in yet
+  std::size_t orphans_ = 0;    // pens whose connection was to a former process of this node
+  wire::Request request_;
+  ServerCounts counts_;
+};
+
+// ---- Opening
+// -------------------------------------------------------------------------------------
+
+Status Server::Loop::open() {
+  epoll_ = epoll_create1(EPOLL_CLOEXEC);
+  wakeup_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (epoll_ < 0 || wakeup_ < 0) {
+    return fail(ErrorCode::kUnavailable,
+                fmt::format("the system gives no descriptors: {}", wire::system_reason(errno)));
+  }
+  watch(wakeup_, EPOLLIN, EPOLL_CTL_ADD);
+  for (const wire::Place& place : options_.listen) {
+    if (Status open = listen(place, false); !open) return open;
+  }
+  if (options_.http) {
+    if (Status open = listen(*options_.http, true); !open) return open;
+  }
+  // Memory that survived may hold what a former process of this node, or clients of it, left.
+  memory_.finish(kServerPen);
+  look_at_pens();
+  counts_.clients = static_cast<std::uint32_t>(admission_.count());
+  return {};
+}
+
+Status Server::Loop::listen(const wire::Place& place, bool http) {
+  Result<wire::Socket> socket = wire::listen_at(place);
+  if (!socket) return fail(socket.error());
+  Listener listener{std::move(*socket), place, http};
+  if (!place.local()) listener.place.port = std::to_string(wire::port_of(listener.socket));
+  watch(listener.socket.get(), EPOLLIN, EPOLL_CTL_ADD);
+  listeners_.push_back(std::move(listener));
+  return {};
+}
+
+std::vector<wire::Place> Server::Loop::places() const {
+  std::vector<wire::Place> places;
+  for (const Listener& each : listeners_) {
+    if (!each.http) places.push_back(each.place);
+  }
+  return places;
+}
+
+std::optional<wire::Place> Server::Loop::http_place() const {
+  for (const Listener& each : listeners_) {
+    if (each.http) return each.place;
+  }
+  return std::nullopt;
+}
+
+// ---- The loop
+// ------------------------------------------------------------------------------------
+
+void Server::Loop::run() {
+  constexpr int kStrangersLook = 100;  // milliseconds
+  constexpr int kPensLook = 1000;
+  std::array<epoll_event, 64> events;
+  auto busy = SteadyClock::now();
+  while (!stopping_.load(std::memory_order_relaxed)) {
+    const bool spinning = SteadyClock::now() - busy < options_.spin;
+    const int wait = spinning ? 0 : strangers_ > 0 ? kStrangersLook : orphans_ > 0 ? kPensLook : -1;
+    const int ready = epoll_wait(epoll_, events.data(), events.size(), wait);
+    for (int i = 0; i < ready; ++i) {
+      const int descriptor = events[static_cast<std::size_t>(i)].data.fd;
+      if (descriptor == wakeup_) continue;
+      const auto listener = std::ranges::find(
+          listeners_, descriptor, [](const Listener& each) { return each.socket.get(); });
+      if (listener != listeners_.end()) {
+        accept_all(*listener);
+      } else if (const auto at = connections_.find(descriptor); at != connections_.end()) {
+        serve(*at->second);
+      }
+    }
+    if (ready > 0) busy = SteadyClock::now();
+    if (ready == 0 && !spinning && orphans_ > 0) look_at_pens();
+    if (strangers_ > 0) shut_late_strangers();
+    if (any_shut_) free_shut();
+  }
+  for (auto& [descriptor, connection] : connections_) shut(*connection);
+  free_shut();
+}
+
+void Server::Loop::accept_all(const Listener& listener) {
+  for (;;) {
+    wire::Socket socket = wire::accept_from(listener.socket);
+    if (!socket) return;
+    if (connections_.size() >= options_.max_connections) {
+      // No words: whoever comes in such numbers would not listen. The client sees a closed link.
+      ++counts_.refused;
+      log("refused", fmt::format("there are {} connections already", connections_.size()));
+      continue;
+    }
+    const int descriptor = socket.get();
+    auto made = std::make_unique<Connection>(std::move(socket), listener.place.local());
+    if (listener.http) made->state = Connection::State::kHttp;
+    made->let_in_until = SteadyClock::now() + options_.handshake_time;
+    ++strangers_;
+    ++counts_.open_connections;
+    watch(descriptor, EPOLLIN, EPOLL_CTL_ADD);
+    connections_[descriptor] = std::move(made);
+  }
+}
+
+void Server::Loop::serve(Connection& connection) {
+  if (connection.closed) return;
+  if ((connection.events & EPOLLIN) != 0 && !connection.inbox.fill(connection.socket)) {
+    // What it sent before its end is still executed, as it would have been a moment earlier.
+    take_messages(connection);
+    shut(connection);
+    return;
+  }
+  take_messages(connection);
+  settle(connection);
+}
+
+void Server::Loop::take_messages(Connection& connection) {
+  if (connection.state == Connection::State::kHttp) {
+    serve_http(connection);
+    return;
+  }
+  while (!connection.closed && connection.state != Connection::State::kClosing &&
+         connection.outbox.waiting() < kMaxWaiting) {
+    const std::uint32_t limit = connection.is_in() ? wire::kMaxBytes : wire::kMaxBytesOfStrangers;
+    const auto bytes = connection.inbox.bytes();
+    auto frame = wire::parse_frame(bytes, limit);
+    if (!frame) {
+      broken(connection, frame.error());
+      return;
+    }
+    if (!*frame) return;
+    const auto body = bytes.subspan(sizeof(wire::Frame), (*frame)->bytes);
+    if (!take_message(connection, **frame, body)) return;
+    connection.inbox.drop(sizeof(wire::Frame) + (*frame)->bytes);
+  }
+}
+
+// Sends what there is to send, and decides what to wait for.
+void Server::Loop::settle(Connection& connection) {
+  if (connection.closed) return;
+  const bool was_full = connection.outbox.waiting() >= kMaxWaiting;
+  if (!connection.outbox.flush(connection.socket)) {
+    shut(connection);
+    return;
+  }
+  // Messages that were left because of a full outbox.
+  if (was_full && connection.outbox.waiting() < kMaxWaiting) {
+    take_messages(connection);
+    if (connection.closed) return;
+    if (!connection.outbox.flush(connection.socket)) {
+      shut(connection);
+      return;
+    }
+  }
+  const bool waiting = connection.outbox.waiting() > 0;
+  if (connection.state == Connection::State::kClosing) {
+    connection.inbox.drop(connection.inbox.bytes().size());
+    if (!waiting) connection.socket.end_sending();
+  }
+  const bool full = connection.outbox.waiting() >= kMaxWaiting;
+  const std::uint32_t events = (full ? 0u : EPOLLIN) | (waiting ? EPOLLOUT : 0u);
+  if (events == connection.events) return;
+  connection.events = events;
+  watch(connection.socket.get(), events, EPOLL_CTL_MOD);
+}
+
+bool Server::Loop::take_message(Connection& connection, const wire::Frame& frame,
+                                std::span<const std::byte> body) {
+  using State = Connection::State;
+  switch (frame.kind) {
+    case Kind::kHello:
+      if (connection.state == State::kStranger) return challenge(connection, body);
+      break;
+    case Kind::kProof:
+      if (connection.state == State::kChallenged) return let_in(connection, body);
+      break;
+    case Kind::kBatch:
+      if (connection.is_in() && connection.purpose == wire::Purpose::kVerbs) {
+        return execute(connection, frame, body);
+      }
+      break;
+    case Kind::kFence:
+      if (connection.is_in()) return fence(connection, frame, body);
+      break;
+    case Kind::kLeave:
+      if (!connection.is_in()) break;
+      admission_.leave(connection.client);
+      counts_.clients = static_cast<std::uint32_t>(admission_.count());
+      wire::append_status(connection.outbox.bytes(), Kind::kDone, {}, frame.tag);
+      return true;
+    default:
+      break;
+  }
+  return broken(connection,
+                Error(ErrorCode::kCorrupt, fmt::format("wire: a message of kind {} out of turn",
+                                                       static_cast<unsigned>(frame.kind))));
+}
+
+// ---- Coming in
+// -----------------------------------------------------------------------------------
+
+bool Server::Loop::challenge(Connection& connection, std::span<const std::byte> body) {
+  const auto hello = wire::parse<wire::Hello>(body);
+  if (!hello || hello->magic != wire::kMagic) {
+    return broken(connection, Error(ErrorCode::kCorrupt, "wire: this is no client of ours"));
+  }
+  if (hello->newest < wire::kOldestVersion || hello->oldest > wire::kVersion) {
+    return refuse(
+        connection,
+        Error(ErrorCode::kIncompatible,
+              fmt::format("the client speaks versions {} to {} of the protocol, the "
+                          "memory node {} to {}: bring the older one up to date",
+                          hello->oldest, hello->newest, wire::kOldestVersion, wire::kVersion)));
+  }
+  connection.hello = *hello;
+  connection.challenge.version = std::min(hello->newest, wire::kVersion);
+  base::fill_random(connection.challenge.nonce);
+  wire::append(connection.outbox.bytes(), Kind::kChallenge, connection.challenge);
+  connection.state = Connection::State::kChallenged;
+  return true;
+}
+
+bool Server::Loop::let_in(Connection& connection, std::span<const std::byte> body) {
+  const auto proof = wire::parse<wire::Proof>(body);
+  if (!proof) return broken(connection, Error(ErrorCode::kCorrupt, "wire: no proof"));
+  const base::Digest expected =
+      wire::client_proof(options_.key, connection.hello, connection.challenge, *proof);
+  if (!base::same(expected, proof->digest)) {
+    return refuse(connection,
+                  Error(ErrorCode::kDenied,
+                        options_.key.empty()
+                            ? "the memory node has no key, the client has one: start the node with "
+                              "--key-file, or leave the key out of the URL"
+                            : "wrong key: give the cluster's own, as in ?key_file=PATH"));
+  }
+  const std::string_view cluster(proof->cluster, strnlen(proof->cluster, sizeof(proof->cluster)));
+  if (cluster != options_.cluster) {
+    return refuse(connection, Error(ErrorCode::kDenied,
+                                    fmt::format("this memory node belongs to cluster '{}', not "
+                                                "'{}'",
+                                                options_.cluster, cluster)));
+  }
+  if (proof->life != 0 && proof->life != memory_.life()) {
+    return refuse(connection, Error(ErrorCode::kDataLost,
+                                    "the memory node has lost the memory that the client knew"));
+  }
+  if (Status admitted = admit(connection, *proof); !admitted) {
+    return refuse(connection, admitted.error());
+  }
+  connection.state = Connection::State::kIn;
+  --strangers_;
+  connection.region_key = base::random_word();
+  wire::Welcome welcome{.region_key = connection.region_key,
+                        .life = memory_.life(),
+                        .memory_bytes = memory_.bytes(),
+                        .onchip_bytes = memory_.onchip_bytes(),
+                        .client = connection.client,
+                        .pen = static_cast<std::uint32_t>(connection.pen)};
+  welcome.digest = wire::node_proof(options_.key, connection.hello, connection.challenge, welcome);
+  ++counts_.connections;
+  counts_.clients = static_cast<std::uint32_t>(admission_.count());
+  log("let in", fmt::format("client {} for {}", connection.client,
+                            connection.purpose == wire::Purpose::kVerbs     ? "verbs"
+                            : connection.purpose == wire::Purpose::kMapping ? "mapping"
+                                                                            : "control"));
+  if (connection.purpose == wire::Purpose::kMapping) {
+    wire::Bytes bytes;
+    wire::append(bytes, Kind::kWelcome, welcome);
+    // The descriptor goes with the first byte: nothing may wait before it.
+    if (!connection.outbox.flush(connection.socket) || connection.outbox.waiting() > 0 ||
+        !connection.socket.send_with_descriptor(bytes, memory_.descriptor())) {
+      shut(connection);
+      return false;
+    }
+    return true;
+  }
+  wire::append(connection.outbox.bytes(), Kind::kWelcome, welcome);
+  return true;
+}
+
+Status Server::Loop::admit(Connection& connection, const wire::Proof& proof) {
+  switch (proof.purpose) {
+    case wire::Purpose::kVerbs:
+    case wire::Purpose::kControl:
+      break;
+    case wire::Purpose::kMapping:
+      if (connection.local) break;
+      return fail(ErrorCode::kInvalidArgument,
+                  "memory is mapped through the node's Unix socket, as in mapped:unix:PATH");
+    default:
+      return fail(ErrorCode::kCorrupt, "wire: a purpose that is not known");
+  }
+  connection.purpose = proof.purpose;
+  connection.client = proof.client;
+  connection.generation = proof.generation;
+  if (proof.purpose == wire::Purpose::kControl && proof.client == 0) return {};
+  if (connection.client == 0) {
+    Result<ClientId> client = admission_.new_client();
+    if (!client) return fail(client.error());
+    connection.client = *client;
+    if (Status joined = admission_.join(*client); !joined) return joined;
+  } else if (proof.joins != 0) {
+    if (Status joined = admission_.join(connection.client); !joined) return joined;
+  } else if (!admission_.admitted(connection.client)) {
+    return fail(ErrorCode::kFenced,
+                fmt::format("client {} was taken for dead and shut out", connection.client));
+  }
+  // What it has sent over older connections must not happen after what comes over this one.
+  for (auto& [descriptor, other] : connections_) {
+    if (other->client == connection.client && other->generation < connection.generation &&
+        other->is_in() && other.get() != &connection) {
+      shut(*other);
+    }
+  }
+  if (proof.purpose == wire::Purpose::kMapping) {
+    Result<std::size_t> pen = give_pen(connection);
+    if (!pen) return fail(pen.error());
+    connection.pen = *pen;
+  }
+  return {};
+}
+
+bool Server::Loop::refuse(Connection& connection, const Error& error) {
+  ++counts_.refused;
+  log("refused", error.message());
+  wire::append_status(connection.outbox.bytes(), Kind::kRefusal, fail(error));
+  connection.state = Connection::State::kClosing;
+  return false;
+}
+
+// The peer does not keep to the protocol: it is told nothing.
+bool Server::Loop::broken(Connection& connection, const Error& error) {
+  ++counts_.broken;
+  log("broken", error.message());
+  shut(connection);
+  return false;
+}
+
+// ---- Pens
+// ----------------------------------------------------------------------------------------
+
+Result<std::size_t> Server::Loop::give_pen(const Connection& connection) {
+  for (std::size_t i = 0; i < kMaxPens; ++i) {
+    if (i == kServerPen || memory_.pen(i).client != 0) continue;
+    Pen& pen = memory_.pen(i);
+    pen.process = wire::peer_process(connection.socket);
+    pen.started = process_started(pen.process);
+    pen.length = 0;
+    pen.client = connection.client;
+    ++counts_.pens;
+    return i;
+  }
+  return fail(ErrorCode::kBusy,
+              fmt::format("{} threads map the memory node already", kMaxPens - 1));
+}
+
+void Server::Loop::take_pen(std::size_t pen) {
+  const std::size_t finished = memory_.finish(pen);
+  counts_.finished_stripes += finished;
+  memory_.pen(pen).client = 0;
+  --counts_.pens;
+}
+
+// Pens that were given by a former process of this node: when their own processes are gone, no
+// connection tells.
+void Server::Loop::look_at_pens() {
+  orphans_ = 0;
+  for (std::size_t i = 0; i < kMaxPens; ++i) {
+    const Pen& pen = memory_.pen(i);
+    if (i == kServerPen || pen.client == 0) continue;
+    if (std::ranges::any_of(connections_,
+                            [i](const auto& each) { return each.second->pen == i; })) {
+      continue;
+    }
+    if (process_started(pen.process) == pen.started) {
+      ++orphans_;
+    } else {
+      ++counts_.pens;  // the former process has counted it
+      take_pen(i);
+    }
+  }
+}
+
+// ---- Work
+// ----------------------------------------------------------------------------------------
+
+bool Server::Loop::execute(Connection& connection, const wire::Frame& frame,
+                           std::span<const std::byte> body) {
+  const Status parsed =
+      request_.parse(body, connection.region_key,
+                     {.memory_bytes = memory_.bytes(), .onchip_bytes = memory_.onchip_bytes()});
+  if (!parsed && parsed.error().code() != ErrorCode::kInvalidArgument) {
+    return broken(connection, parsed.error());
+  }
+  if (!parsed) {
+    wire::append_answer_error(connection.outbox.bytes(), frame.tag, parsed.error());
+    return true;
+  }
+  execute_verbs(connection, frame.tag, request_.verbs(), request_.answer_bytes());
+  ++counts_.batches;
+  return true;
+}
+
+void Server::Loop::execute_verbs(Connection& connection, std::uint64_t tag, std::span<Verb> verbs,
+                                 std::size_t answer_bytes) {
+  wire::Answer answer(connection.outbox.bytes(), tag, answer_bytes);
+  for (Verb& verb : verbs) {
+    const std::uint64_t offset = offset_in_part(verb.target);
+    const bool onchip = verb.target.offset() >= Address::kOnChip;
+    if (verb.kind == VerbKind::kRead) verb.local = answer.place_of_read();
+    if (!fabric::execute(verb, onchip ? onchip_lines_ : main_lines_, offset)) {
+      answer.give_up(Error(ErrorCode::kUnavailable,
+                           "a process that has stopped holds the memory that is asked for"));
+      return;
+    }
+    answer.add(verb);
+    count(verb);
+  }
+  answer.finish();
+}
+
+void Server::Loop::count(const Verb& verb) {
+  const auto add = [](std::atomic<std::uint64_t>& to, std::uint64_t number) {
+    // This thread alone writes them.
+    to.store(to.load(std::memory_order_relaxed) + number, std::memory_order_relaxed);
+  };
+  switch (verb.kind) {
+    case VerbKind::kRead:
+      add(counts_.reads, 1);
+      add(counts_.bytes_read, verb.length);
+      break;
+    case VerbKind::kWrite:
+      add(counts_.writes, 1);
+      add(counts_.bytes_written, verb.length);
+      break;
+    case VerbKind::kCompareSwap:
+    case VerbKind::kMaskedCompareSwap:
+      add(counts_.compare_swaps, 1);
+      break;
+    case VerbKind::kFetchAdd:
+      add(counts_.fetch_adds, 1);
+      break;
+  }
+}
+
+bool Server::Loop::fence(Connection& connection, const wire::Frame& frame,
+                         std::span<const std::byte> body) {
+  const auto client = wire::parse<std::uint64_t>(body);
+  if (!client) return broken(connection, Error(ErrorCode::kCorrupt, "wire: no fence"));
+  const Status done = fence(static_cast<ClientId>(*client));
+  if (!connection.is_in()) return false;  // it has shut itself out
+  wire::append_status(connection.outbox.bytes(), Kind::kDone, done, frame.tag);
+  return true;
+}
+
+Status Server::Loop::fence(ClientId client) {
+  // Some may have ended without anyone having looked.
+  for (auto& [descriptor, other] : connections_) {
+    if (other->client == client && other->pen != kMaxPens) serve(*other);
+  }
+  look_at_pens();
+  for (std::size_t i = 0; i < kMaxPens; ++i) {
+    const Pen& pen = memory_.pen(i);
+    if (pen.client != client || client == 0) continue;
+    return fail(ErrorCode::kBusy,
+                fmt::format("client {} still maps the memory, in process {}", client, pen.process));
+  }
+  if (!admission_.admitted(client)) {
+    admission_.fence(client);  // it may be on its way
+    return {};
+  }
+  admission_.fence(client);
+  for (auto& [descriptor, other] : connections_) {
+    if (other->client == client && other->is_in()) shut_out(*other);
+  }
+  ++counts_.fenced;
+  counts_.clients = static_cast<std::uint32_t>(admission_.count());
+  log("fenced", fmt::format("client {}", client));
+  return {};
+}
+
+void Server::Loop::serve_http(Connection& connection) {
+  const auto bytes = connection.inbox.bytes();
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (connection.state != Connection::State::kHttp) return;
+  if (text.find("\r\n\r\n") == std::string_view::npos) {
+    if (text.size() > kMaxHttpRequest) shut(connection);
+    return;
+  }
+  const std::string answer = answer_http(text, memory_, counts_);
+  const auto* const words = reinterpret_cast<const std::byte*>(answer.data());
+  connection.outbox.bytes().insert(connection.outbox.bytes().end(), words, words + answer.size());
+  connection.state = Connection::State::kClosing;
+}
+
+// ---- Ends
+// ----------------------------------------------------------------------------------------
+
+void Server::Loop::shut(Connection& connection) {
+  if (connection.closed) return;
+  connection.closed = true;
+  any_shut_ = true;
+  if (!connection.is_in()) --strangers_;
+  watch(connection.socket.get(), 0, EPOLL_CTL_DEL);
+  if (connection.pen != kMaxPens) take_pen(std::exchange(connection.pen, kMaxPens));
+}
+
+// It is told so, and nothing that it has sent is read any more. The connection ends when it has
+// heard, or after a while: to close it with bytes unread would take back what it is told.
+void Server::Loop::shut_out(Connection& connection) {
+  ++strangers_;
+  connection.state = Connection::State::kClosing;
+  connection.let_in_until = SteadyClock::now() + options_.handshake_time;
+  wire::append_status(
+      connection.outbox.bytes(), Kind::kRefusal,
+      fail(ErrorCode::kFenced,
+           fmt::format("client {} was taken for dead and shut out", connection.client)));
+  if (!connection.outbox.flush(connection.socket)) {
+    shut(connection);
+    return;
+  }
+  connection.events = EPOLLIN;
+  watch(connection.socket.get(), connection.events, EPOLL_CTL_MOD);
+}
+
+void Server::Loop::shut_late_strangers() {
+  const auto now = SteadyClock::now();
+  for (auto& [descriptor, connection] : connections_) {
+    if (!connection->is_in() && !connection->closed && now > connection->let_in_until) {
+      shut(*connection);
+    }
+  }
+}
+
+void Server::Loop::free_shut() {
+  counts_.open_connections -= static_cast<std::uint32_t>(
+      std::erase_if(connections_, [](const auto& each) { return each.second->closed; }));
+  any_shut_ = false;
+}
+
+// ---- Server
+// --------------------------------------------------------------------------------------
+
+Server::Server(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
+Server::~Server() = default;
+
+Result<std::unique_ptr<Server>> Server::open(const NodeMemory& memory, const ServerOptions& options,
+                                             ServerLog* log) {
+  auto loop = std::make_unique<Loop>(memory, options, log);
+  if (Status open = loop->open(); !open) return fail(open.error());
+  return std::unique_ptr<Server>(new Server(std::move(loop)));
+}
+
+void Server::run() { loop_->run(); }
+void Server::stop() { loop_->stop(); }
+std::vector<wire::Place> Server::places() const { return loop_->places(); }
+std::optional<wire::Place> Server::http_place() const { return loop_->http_place(); }
+const ServerCounts& Server::counts() const { return loop_->counts(); }
+
+}  // namespace pando::fabric::node

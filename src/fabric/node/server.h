@@ -1,0 +1,74 @@
+// Server: the memory node's one thread. It lets clients in, executes the batches of those that come
+// by a socket, hands the memory to those of this machine, and shuts out whom it is told to.
+//
+//  - One thread, so what it has not read cannot happen: once a fence is answered, or a client's
+//    newer generation let in, nothing of the closed connections takes effect any more.
+//  - A batch is checked whole before any of it is executed.
+//  - It spins for a moment after work, then blocks: an idle node costs nothing.
+//  - What a peer may cost is bounded: connections, the bytes of a message, the time to come in, and
+//    the answers that it does not fetch (then nothing more is read from it).
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fabric/node/memory.h"
+#include "fabric/wire/socket.h"
+#include <pando/result.h>
+
+namespace pando::fabric::node {
+
+struct ServerOptions {
+  std::vector<wire::Place> listen;
+  std::optional<wire::Place> http;  // metrics and health
+  std::string key;                  // empty: everyone may come in
+  std::string cluster;
+  std::size_t max_connections = 4096;
+  std::chrono::microseconds spin{50};
+  std::chrono::milliseconds handshake_time{2000};
+};
+
+// What a node has done since it started. Read by anyone, at any time.
+struct ServerCounts {
+  std::atomic<std::uint64_t> reads{0}, writes{0}, compare_swaps{0}, fetch_adds{0};
+  std::atomic<std::uint64_t> bytes_read{0}, bytes_written{0};
+  std::atomic<std::uint64_t> batches{0}, connections{0}, refused{0}, fenced{0}, broken{0};
+  std::atomic<std::uint64_t> finished_stripes{0};
+  std::atomic<std::uint32_t> open_connections{0}, clients{0}, pens{0};
+};
+
+// What happened, for a log: one line an event.
+class ServerLog {
+ public:
+  virtual ~ServerLog() = default;
+  virtual void event(std::string_view what, std::string_view detail) = 0;
+};
+
+class Server {
+ public:
+  // Listens from now on. The memory and the log outlive the server.
+  static Result<std::unique_ptr<Server>> open(const NodeMemory& memory,
+                                              const ServerOptions& options,
+                                              ServerLog* log = nullptr);
+  ~Server();
+
+  // Serves until stop(). Connections are closed when it returns.
+  void run();
+  void stop();  // any thread, and signal handlers
+
+  // As options.listen, with the ports that the system chose where 0 was asked for.
+  std::vector<wire::Place> places() const;
+  std::optional<wire::Place> http_place() const;
+  const ServerCounts& counts() const;
+
+ private:
+  class Loop;
+  explicit Server(std::unique_ptr<Loop> loop);
+  std::unique_ptr<Loop> loop_;
+};
+
+}  // namespace pando::fabric::node

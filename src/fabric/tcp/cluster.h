@@ -1,0 +1,52 @@
+// Cluster: what the endpoints of one tcp client share: who it is, and what it knows of the nodes.
+// Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "fabric/tcp/tcp.h"
+#include "fabric/wire/control.h"
+
+namespace pando::fabric::tcp {
+
+class Cluster {
+ public:
+  struct Node {
+    wire::Place place;
+    std::uint64_t life = 0;
+    std::atomic<std::uint32_t> generation{1};
+    std::mutex mutex;  // of the link
+    std::optional<wire::ControlLink> control;
+  };
+
+  static Result<std::shared_ptr<Cluster>> open(const TcpOptions& options);
+  ~Cluster();  // leaves every node
+
+  const TcpOptions& options() const { return options_; }
+  const Caps& caps() const { return caps_; }
+  ClientId client() const { return client_; }
+  std::span<const std::uint64_t> sizes() const { return sizes_; }
+  Node& node(NodeId id) { return *nodes_[id]; }
+
+  // For a connection that carries verbs.
+  wire::ClientHandshake handshake(NodeId id, std::uint32_t generation);
+  Status fence(ClientId client);
+
+ private:
+  explicit Cluster(const TcpOptions& options) : options_(options) {}
+  Status come_in(NodeId id);
+  Status fence_at(NodeId id, ClientId client);
+  wire::Proof proof(NodeId id, wire::Purpose purpose, bool joins) const;
+
+  const TcpOptions options_;
+  Caps caps_;
+  ClientId client_ = 0;
+  std::vector<std::unique_ptr<Node>> nodes_;
+  std::vector<std::uint64_t> sizes_;
+};
+
+}  // namespace pando::fabric::tcp

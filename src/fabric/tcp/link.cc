@@ -1,0 +1,231 @@
+#include "fabric/tcp/link.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+
+namespace pando::fabric::tcp {
+namespace {
+
+constexpr auto kBetweenAttempts = std::chrono::milliseconds(20);
+
+// What is known of verbs that were sent and not answered.
+void mark_unknown(Batch& batch, std::span<const std::uint32_t> verbs) {
+  for (const std::uint32_t i : verbs) {
+    Verb& verb = batch[i];
+    verb.outcome = verb.kind == VerbKind::kRead ? Outcome::kNotExecuted : Outcome::kIndeterminate;
+  }
+}
+
+void mark_not_executed(Batch& batch, std::span<const std::uint32_t> verbs) {
+  for (const std::uint32_t i : verbs) batch[i].outcome = Outcome::kNotExecuted;
+}
+
+bool has_atomic(const Batch& batch, std::span<const std::uint32_t> verbs) {
+  return std::ranges::any_of(verbs, [&](std::uint32_t i) { return is_atomic(batch[i].kind); });
+}
+
+}  // namespace
+
+std::string Link::name() const {
+  return fmt::format("memory node {} at {}", id_, cluster_.node(id_).place.to_string());
+}
+
+void Link::post(Part part, task::TimePoint now) {
+  // Somebody else's connection broke: this one will be closed by the node, too.
+  if (state_ != State::kDown && generation_ != cluster_.node(id_).generation.load()) {
+    lost(Error(ErrorCode::kUnavailable, name() + ": the connection is being renewed"));
+  }
+  waiting_.push_back(std::move(part));
+  if (state_ == State::kUp) {
+    send_waiting();
+  } else if (state_ == State::kDown) {
+    connect(now);
+  }
+}
+
+void Link::send_waiting() {
+  for (Part& part : waiting_) {
+    wire::append_batch(outbox_.bytes(), ++last_tag_, region_key_, *part.flight->batch, part.verbs);
+    sent_.push_back(std::move(part));
+  }
+  waiting_.clear();
+}
+
+void Link::poll(task::TimePoint now) {
+  if (idle() && state_ != State::kComingIn) return;
+  end_late(now);
+  if (state_ == State::kDown) {
+    if (!waiting_.empty()) connect(now);
+    return;
+  }
+  if (!outbox_.flush(socket_)) {
+    lost(Error(ErrorCode::kUnavailable, fmt::format("{}: {}", name(), wire::system_reason(errno))));
+    return;
+  }
+  while (receive()) {
+  }
+}
+
+// True where there may be more.
+bool Link::receive() {
+  const std::size_t before = inbox_.bytes().size();
+  if (!inbox_.fill(socket_)) {
+    lost(Error(ErrorCode::kUnavailable, name() + " has closed the connection"));
+    return false;
+  }
+  const bool got_any = inbox_.bytes().size() > before;
+  while (state_ != State::kDown) {
+    const auto bytes = inbox_.bytes();
+    auto frame = wire::parse_frame(bytes, wire::kMaxBytes);
+    if (!frame) {
+      lost(frame.error());
+      return false;
+    }
+    if (!*frame) break;
+    if (!take(**frame, bytes.subspan(sizeof(wire::Frame), (*frame)->bytes))) return false;
+    inbox_.drop(sizeof(wire::Frame) + (*frame)->bytes);
+  }
+  return got_any && state_ != State::kDown && !sent_.empty();
+}
+
+bool Link::take(const wire::Frame& frame, std::span<const std::byte> body) {
+  if (state_ == State::kComingIn) {
+    come_in(frame, body);
+    return state_ != State::kDown;
+  }
+  if (frame.kind == wire::Kind::kRefusal) {  // shut out: it answers all that it has executed
+    const Status why = wire::parse_status(body);
+    for (const Part& part : sent_) waiting_.push_back(part);
+    sent_.clear();
+    refused(why ? Error(ErrorCode::kCorrupt) : why.error());
+    return false;
+  }
+  if (frame.kind != wire::Kind::kAnswer || sent_.empty() || frame.tag != ++answered_tag_) {
+    lost(Error(ErrorCode::kCorrupt, name() + " answers something that was not asked"));
+    return false;
+  }
+  Part part = std::move(sent_.front());
+  sent_.pop_front();
+  if (part.flight->batch == nullptr) {
+    owner_.ended(std::move(part), {});
+    return true;
+  }
+  const Status answered = wire::read_answer(body, *part.flight->batch, part.verbs);
+  if (!answered && answered.error().code() == ErrorCode::kCorrupt) {
+    sent_.push_front(std::move(part));
+    lost(answered.error());
+    return false;
+  }
+  owner_.ended(std::move(part), answered);
+  return true;
+}
+
+// ---- Coming in
+// -----------------------------------------------------------------------------------
+
+void Link::connect(task::TimePoint now) {
+  if (now < connect_from_) return;
+  connect_from_ = now + kBetweenAttempts;
+  Cluster::Node& node = cluster_.node(id_);
+  Result<wire::Socket> socket = wire::begin_connect(node.place);
+  if (!socket) {
+    last_failure_ = socket.error();
+    return;
+  }
+  socket_ = std::move(*socket);
+  generation_ = node.generation.load();
+  handshake_.emplace(cluster_.handshake(id_, generation_));
+  handshake_->begin(outbox_.bytes());
+  state_ = State::kComingIn;
+}
+
+void Link::come_in(const wire::Frame& frame, std::span<const std::byte> body) {
+  Result<bool> in = handshake_->take(frame, body, outbox_.bytes());
+  if (!in) {
+    refused(Error(in.error().code(), fmt::format("{}: {}", name(), in.error().detail())));
+    return;
+  }
+  if (!*in) {
+    if (!outbox_.flush(socket_)) lost(Error(ErrorCode::kUnavailable, name() + " went away"));
+    return;
+  }
+  region_key_ = handshake_->welcome().region_key;
+  handshake_.reset();
+  last_tag_ = answered_tag_ = 0;
+  last_failure_.reset();
+  state_ = State::kUp;
+  send_waiting();
+  if (!outbox_.flush(socket_)) lost(Error(ErrorCode::kUnavailable, name() + " went away"));
+}
+
+// ---- Ends
+// ----------------------------------------------------------------------------------------
+
+void Link::close() {
+  socket_.close();
+  inbox_ = {};
+  outbox_ = {};
+  handshake_.reset();
+  state_ = State::kDown;
+}
+
+void Link::lost(const Error& error) {
+  close();
+  last_failure_ = error;
+  if (sent_.empty()) return;
+  // Before anyone hears of it: what comes afterwards goes by a newer generation.
+  std::uint32_t old = generation_;
+  cluster_.node(id_).generation.compare_exchange_strong(old, old + 1);
+  std::deque<Part> sent = std::exchange(sent_, {});
+  for (Part& part : sent) {
+    Batch* const batch = part.flight->batch;
+    ErrorCode code = error.code();
+    if (batch != nullptr) {
+      mark_unknown(*batch, part.verbs);
+      if (code == ErrorCode::kUnavailable && has_atomic(*batch, part.verbs)) {
+        code = ErrorCode::kIndeterminate;
+      }
+    }
+    owner_.ended(std::move(part), fail(code, error.detail()));
+  }
+}
+
+void Link::break_off(const Error& error) { lost(error); }
+
+void Link::refused(const Error& error) {
+  lost(error);
+  end_waiting(error);
+}
+
+void Link::end_waiting(const Error& error) {
+  std::deque<Part> waiting = std::exchange(waiting_, {});
+  for (Part& part : waiting) {
+    if (part.flight->batch != nullptr) mark_not_executed(*part.flight->batch, part.verbs);
+    owner_.ended(std::move(part), fail(error));
+  }
+}
+
+void Link::drop_waiting() { end_waiting(Error(ErrorCode::kUnavailable)); }
+
+void Link::end_late(task::TimePoint now) {
+  if (!sent_.empty() && now > sent_.front().flight->until) {
+    lost(Error(ErrorCode::kUnavailable, fmt::format("{} has not answered for {} ms", name(),
+                                                    cluster_.options().timeout.count())));
+  }
+  while (!waiting_.empty() && now > waiting_.front().flight->until) {
+    Part part = std::move(waiting_.front());
+    waiting_.pop_front();
+    if (part.flight->batch != nullptr) mark_not_executed(*part.flight->batch, part.verbs);
+    owner_.ended(std::move(part),
+                 fail(last_failure_ ? *last_failure_
+                                    : Error(ErrorCode::kUnavailable,
+                                            fmt::format("{} does not let us in", name()))));
+    // The attempt may hang: begin anew with the next one.
+    if (state_ == State::kComingIn) close();
+  }
+}
+
+}  // namespace pando::fabric::tcp

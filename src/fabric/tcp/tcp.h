@@ -1,0 +1,38 @@
+// The tcp fabric: memory nodes reached over sockets (docs/fabrics.md).
+//
+//  - Each endpoint has a connection to each node, made when it is first needed. Verbs are encoded
+//  as
+//    they are posted and sent together when the worker polls: one send, however many batches.
+//  - A node that does not answer for `timeout`, or whose connection breaks, ends what is under way
+//    with kUnavailable (kIndeterminate for atomics); later batches connect anew. Nothing is sent
+//    twice.
+//  - Connections of one client to one node have a generation. When one of them breaks with verbs
+//    under way, the generation moves on, all others are renewed, and the node closes those of an
+//    older generation before it lets the new one in. So verbs of unknown outcome take effect before
+//    anything that their client posts afterwards (verbs.h, rule 9).
+//  - fence() makes every node close the client's connections and let it in no more.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fabric/verbs.h"
+#include "fabric/wire/socket.h"
+#include <pando/result.h>
+
+namespace pando::fabric::tcp {
+
+struct TcpOptions {
+  std::vector<wire::Place> nodes;  // in the order of their ids
+  std::string key;
+  std::string cluster;
+  std::chrono::milliseconds timeout{2000};
+  bool native_masked_cas = true;
+};
+
+// Comes in at every node. An error where one is not there.
+Result<std::unique_ptr<Fabric>> open_tcp(const TcpOptions& options);
+
+}  // namespace pando::fabric::tcp

@@ -1,0 +1,227 @@
+// The wire protocol between clients and memory nodes, over TCP or a Unix socket.
+//
+// Little-endian. Every message is a Frame and `bytes` bytes behind it. A connection opens with a
+// handshake in which both sides prove that they know the cluster's key:
+//
+//   client                                     memory node
+//   Hello {versions, nonce}              →
+//                                        ←     Challenge {version, nonce}
+//   Proof {hmac, who I am}               →
+//                                        ←     Welcome {hmac, region key, memory}, or Refusal
+//   Batch {region key, verbs…} …         →
+//                                        ←     Answer {results…} …, in the order of the batches
+//   Fence {client}, Leave                →
+//                                        ←     Done
+//
+// Nothing but Hello and Proof is read from a client that has not been let in, and both are small.
+// docs/formats/wire.md has the bytes; wire.cc is where untrusted bytes are taken apart.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/secret.h"
+#include "fabric/verbs.h"
+#include <pando/result.h>
+
+namespace pando::fabric::wire {
+
+static_assert(std::endian::native == std::endian::little);
+
+inline constexpr std::uint64_t kMagic = 0x4552495757444e50;  // "PNDWWIRE"
+inline constexpr std::uint16_t kVersion = 1;                 // the newest
+inline constexpr std::uint16_t kOldestVersion = 1;           // still spoken
+
+enum class Kind : std::uint8_t {
+  kHello = 1,
+  kChallenge,
+  kProof,
+  kWelcome,
+  kRefusal,
+  kBatch,
+  kAnswer,
+  kFence,
+  kLeave,
+  kDone,
+};
+
+struct Frame {
+  std::uint32_t bytes = 0;  // behind this
+  Kind kind{};
+  std::uint8_t zero[3] = {};
+  std::uint64_t tag = 0;  // of a Batch, a Fence or a Leave; its answer has the same
+};
+static_assert(sizeof(Frame) == 16);
+
+// A longer message closes the connection. Batches are cut into several where needed.
+inline constexpr std::uint32_t kMaxBytes = 16 << 20;
+inline constexpr std::uint32_t kMaxBytesOfStrangers = 512;
+
+using Nonce = std::array<std::byte, 32>;
+
+struct Hello {
+  std::uint64_t magic = kMagic;
+  std::uint16_t oldest = kOldestVersion;
+  std::uint16_t newest = kVersion;
+  std::uint32_t zero = 0;
+  Nonce nonce{};
+};
+
+struct Challenge {
+  std::uint64_t magic = kMagic;
+  std::uint16_t version = 0;
+  std::uint16_t zero[3] = {};
+  Nonce nonce{};
+};
+
+enum class Purpose : std::uint8_t {
+  kVerbs = 1,  // batches over this connection
+  kMapping,    // the memory's descriptor and a pen, over a Unix socket; then nothing but Leave
+  kControl,    // fences alone: of a client that is not let in for anything else
+};
+
+struct Proof {
+  base::Digest digest{};         // sign(key, client's half of the handshake)
+  ClientId client = 0;           // 0: give me an id
+  std::uint32_t generation = 0;  // connections of this client with a lower one are to be closed
+  Purpose purpose{};
+  std::uint8_t joins = 0;  // 1: the client's first connection here; 0: it must be known already
+  std::uint8_t zero[6] = {};
+  std::uint64_t life = 0;  // of the memory that the client knows; 0: any
+  char cluster[64] = {};
+};
+static_assert(sizeof(Proof) == 32 + 8 + 8 + 8 + 64);
+
+struct Welcome {
+  base::Digest digest{};  // sign(key, node's half)
+  std::uint64_t region_key = 0;
+  std::uint64_t life = 0;
+  std::uint64_t memory_bytes = 0;
+  std::uint32_t onchip_bytes = 0;
+  ClientId client = 0;
+  std::uint32_t pen = 0;  // where the purpose is a mapping
+  std::uint32_t zero = 0;
+};
+static_assert(sizeof(Welcome) == 32 + 24 + 16);
+
+// What each side signs. The key may be empty on both.
+base::Digest client_proof(std::string_view key, const Hello& hello, const Challenge& challenge,
+                          const Proof& proof);
+base::Digest node_proof(std::string_view key, const Hello& hello, const Challenge& challenge,
+                        const Welcome& welcome);
+
+// ---- Building messages
+// ---------------------------------------------------------------------------
+
+using Bytes = std::vector<std::byte>;
+
+template <class Body>
+void append(Bytes& out, Kind kind, const Body& body, std::uint64_t tag = 0) {
+  const Frame frame{.bytes = sizeof(Body), .kind = kind, .tag = tag};
+  const auto* const head = reinterpret_cast<const std::byte*>(&frame);
+  const auto* const rest = reinterpret_cast<const std::byte*>(&body);
+  out.insert(out.end(), head, head + sizeof(frame));
+  out.insert(out.end(), rest, rest + sizeof(Body));
+}
+// An Error as the body of a Refusal or Done; nothing where all is well (Done).
+void append_status(Bytes& out, Kind kind, const Status& status, std::uint64_t tag = 0);
+
+// A verb's bytes in a Batch, and its result's in the Answer, both a multiple of 8.
+std::size_t request_bytes(const Verb& verb);
+std::size_t result_bytes(const Verb& verb);
+inline constexpr std::size_t kBatchHead = 16;   // region key, count, zero
+inline constexpr std::size_t kAnswerHead = 16;  // executed, error, zero; bytes of the error's text
+
+// Appends a frame with these verbs of the batch. REQUIRES: it is not longer than kMaxBytes.
+void append_batch(Bytes& out, std::uint64_t tag, std::uint64_t region_key, const Batch& batch,
+                  std::span<const std::uint32_t> verbs);
+
+// ---- Taking messages apart: nothing is believed
+// --------------------------------------------------
+
+// A body of fixed size; nullopt where the size is another.
+template <class Body>
+std::optional<Body> parse(std::span<const std::byte> bytes) {
+  if (bytes.size() != sizeof(Body)) return std::nullopt;
+  Body body;
+  std::memcpy(&body, bytes.data(), sizeof(Body));
+  return body;
+}
+
+// The frame at the front of `bytes`: nullopt where more is needed. An error where it cannot be
+// one, or is longer than `limit`.
+Result<std::optional<Frame>> parse_frame(std::span<const std::byte> bytes, std::uint32_t limit);
+
+// The status in a Refusal or Done.
+Status parse_status(std::span<const std::byte> body);
+
+// A Batch as the memory node sees it. The WRITEs' bytes are not copied.
+class Request {
+ public:
+  // Where verbs may point.
+  struct Bounds {
+    std::uint64_t memory_bytes = 0;
+    std::uint64_t onchip_bytes = 0;
+  };
+  // kInvalidArgument where a verb lies out of bounds (nothing was executed: tell the client);
+  // kCorrupt where the bytes are no batch, or the region key is wrong.
+  Status parse(std::span<const std::byte> body, std::uint64_t region_key, const Bounds& bounds);
+
+  // `local` of a WRITE points into the body. The target's node is 0.
+  std::span<Verb> verbs() { return verbs_; }
+  // What the Answer takes at most, its head included; its Frame not.
+  std::size_t answer_bytes() const { return answer_bytes_; }
+
+ private:
+  std::vector<Verb> verbs_;
+  std::size_t answer_bytes_ = 0;
+};
+
+// What an Answer's head says.
+struct AnswerHead {
+  std::uint32_t executed = 0;  // that many verbs; the next one may have been, later ones were not
+  std::uint8_t error = 0;      // 0, or an ErrorCode + 1: then its text ends the body
+  std::uint8_t zero[3] = {};
+  std::uint64_t text_bytes = 0;
+};
+static_assert(sizeof(AnswerHead) == kAnswerHead);
+
+// An Answer as it grows at the end of `out`, the results behind one another.
+class Answer {
+ public:
+  // `bytes`: what the body takes at most (Request::answer_bytes).
+  Answer(Bytes& out, std::uint64_t tag, std::size_t bytes);
+  // Where the next verb, a READ, is to put its bytes.
+  std::byte* place_of_read() { return at_; }
+  // The verb was executed: its result, which a READ has put there already.
+  void add(const Verb& verb);
+  // All were; or the next one was not, because of this.
+  void finish();
+  void give_up(const Error& error);
+
+ private:
+  void end(const Error* error);
+
+  Bytes& out_;
+  const std::uint64_t tag_;
+  const std::size_t begin_;  // of the Frame, in out_
+  std::byte* at_;
+  std::uint32_t executed_ = 0;
+};
+// The Answer to a batch of which nothing was executed.
+void append_answer_error(Bytes& out, std::uint64_t tag, const Error& error);
+
+// Copies the results into these verbs of the batch, and sets their outcomes. The answer's error, if
+// it has one. kCorrupt where the body is no answer to them.
+Status read_answer(std::span<const std::byte> body, Batch& batch,
+                   std::span<const std::uint32_t> verbs);
+
+}  // namespace pando::fabric::wire

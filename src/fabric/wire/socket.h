@@ -1,0 +1,109 @@
+// Sockets: stream connections by TCP or within the machine, non-blocking.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "fabric/wire/messages.h"
+#include <pando/result.h>
+
+namespace pando::fabric::wire {
+
+// Where to listen or connect: "HOST:PORT", "[V6]:PORT" or "unix:PATH". "tcp://" may stand in front.
+struct Place {
+  std::string host;  // empty: every address of the machine, where it is listened to
+  std::string port;
+  std::string path;  // of a Unix socket, instead of host and port
+
+  bool local() const { return !path.empty(); }
+  std::string to_string() const;
+};
+Result<Place> parse_place(std::string_view text);
+
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(int descriptor) : descriptor_(descriptor) {}
+  Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+  ~Socket() { close(); }
+
+  explicit operator bool() const { return descriptor_ >= 0; }
+  int get() const { return descriptor_; }
+  void close();
+
+  // Bytes moved; 0 where it would block; nullopt where the connection is at its end.
+  std::optional<std::size_t> send(std::span<const std::byte> bytes) const;
+  std::optional<std::size_t> receive(std::span<std::byte> into) const;
+  // The other side sees the end; what it sends can still be received.
+  void end_sending() const;
+  // The bytes, and a descriptor with the first of them, over a Unix socket. False: at its end.
+  bool send_with_descriptor(std::span<const std::byte> bytes, int descriptor) const;
+  // The same, received: the descriptor is -1 where none came.
+  std::optional<std::size_t> receive_with_descriptor(std::span<std::byte> into,
+                                                     int& descriptor) const;
+
+ private:
+  int descriptor_ = -1;
+};
+
+// What went wrong with the last call, for people.
+std::string system_reason(int problem);
+
+Result<Socket> listen_at(const Place& place);
+// The port that a listening socket was given where 0 was asked for.
+std::uint16_t port_of(const Socket& socket);
+// Begins to connect; the connection is made, or has failed, once it can be written to. An error
+// where the host is unknown.
+Result<Socket> begin_connect(const Place& place);
+// How connecting ended. REQUIRES: the socket can be written to.
+Status connected(const Socket& socket, const Place& place);
+// The next connection that waits; none where none does.
+Socket accept_from(const Socket& listener);
+// The process at the other end of a Unix socket.
+std::int32_t peer_process(const Socket& socket);
+
+// Bytes that come in, taken from the front as they are understood.
+class Inbox {
+ public:
+  // Receives what there is, up to the free space (at least `least` bytes of it). False: the
+  // connection is at its end.
+  bool fill(const Socket& socket, std::size_t least = kStep);
+  // Bytes that were received otherwise.
+  void put(std::span<const std::byte> bytes);
+  std::span<const std::byte> bytes() const { return {data_.data() + begin_, end_ - begin_}; }
+  void drop(std::size_t bytes);
+  std::size_t memory() const { return data_.size(); }
+
+ private:
+  static constexpr std::size_t kStep = 64 << 10;
+  void make_room(std::size_t bytes);
+
+  Bytes data_;
+  std::size_t begin_ = 0;
+  std::size_t end_ = 0;
+};
+
+// Bytes on their way out.
+class Outbox {
+ public:
+  Bytes& bytes() { return data_; }  // to append to
+  std::size_t waiting() const { return data_.size() - sent_; }
+  // Sends what the connection takes. False: it is at its end.
+  bool flush(const Socket& socket);
+  std::size_t memory() const { return data_.capacity(); }
+
+ private:
+  Bytes data_;
+  std::size_t sent_ = 0;
+};
+
+}  // namespace pando::fabric::wire

@@ -1,0 +1,57 @@
+// Memory nodes for tests: servers on threads of this process, on ports that the system chooses.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "fabric/node/memory.h"
+#include "fabric/node/server.h"
+
+namespace pando::testing {
+
+class MemoryNodes {
+ public:
+  struct Options {
+    std::uint64_t bytes = 16 << 20;  // of each
+    std::size_t nodes = 1;
+    std::string key;
+    std::string cluster;
+    std::uint32_t onchip_bytes = 256 << 10;
+    fabric::node::ServerOptions server = {};  // its places, key and cluster are set here
+  };
+
+  explicit MemoryNodes(const Options& options);  // throws where it cannot
+  ~MemoryNodes();
+
+  // "tcp:127.0.0.1:1234,127.0.0.1:1235"
+  std::string tcp_url() const;
+  // "mapped:unix:/tmp/…,unix:/tmp/…"
+  std::string mapped_url() const;
+  const fabric::node::ServerCounts& counts(std::size_t node) const;
+  const fabric::node::NodeMemory& memory(std::size_t node) const { return nodes_[node]->memory; }
+  std::string http(std::size_t node) const;  // HOST:PORT
+
+  // As if its process had died; then as if it had been started again, with its memory or without.
+  void stop(std::size_t node);
+  void start(std::size_t node, bool memory_lost = false);
+
+ private:
+  struct Node {
+    explicit Node(fabric::node::NodeMemory made) : memory(std::move(made)) {}
+    fabric::node::NodeMemory memory;
+    std::unique_ptr<fabric::node::Server> server;
+    std::thread thread;
+    fabric::node::ServerOptions options;
+  };
+  void run(Node& node);
+  fabric::node::NodeMemory make_memory() const;
+
+  Options options_;
+  std::string folder_;
+  std::vector<std::unique_ptr<Node>> nodes_;
+};
+
+}  // namespace pando::testing
