@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <deque>
 #include <ranges>
 #include <stdexcept>
 
+#include "base/parse.h"
 #include "base/sanitizers.h"
+#include "support/memory_nodes.h"
 
 namespace pando::testing {
 namespace {
@@ -39,6 +42,9 @@ constexpr Named kFabrics[] = {
     {"embedded1node", "embedded:SIZE?nodes=1"},
     {"embedded2nodes", "embedded:SIZE?nodes=2"},
     {"sim2nodes", "sim:SIZE?nodes=2&adversary=1&huge=off"},
+    // Two memory nodes, made for the test.
+    {"mapped2nodes", "mapped:SIZE"},
+    {"tcp2nodes", "tcp:SIZE"},
 };
 
 constexpr std::string_view kSizeMark = "SIZE";
@@ -70,6 +76,13 @@ bool wanted(const IndexCase& index_case) {
 }  // namespace
 
 std::string IndexCase::pool_url(std::string_view size) const {
+  if (remote()) {
+    // A pool of its own for every call; fabrics do not own their nodes, so they live on.
+    static std::deque<MemoryNodes> all;
+    const std::uint64_t bytes = base::parse_size(size).value();
+    all.emplace_back(MemoryNodes::Options{.bytes = bytes / 2, .nodes = 2});
+    return pool.starts_with("tcp:") ? all.back().tcp_url() : all.back().mapped_url();
+  }
   std::string url = pool;
   return url.replace(url.find(kSizeMark), kSizeMark.size(), size);
 }

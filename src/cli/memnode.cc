@@ -1,0 +1,243 @@
+// `pando memnode`: a memory node, as a daemon.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/parse.h"
+#include "base/secret.h"
+#include "cli/command.h"
+#include "cli/event_log.h"
+#include "cli/words.h"
+#include "fabric/node/memory.h"
+#include "fabric/node/server.h"
+#include "lab/progress.h"
+
+namespace pando::cli {
+namespace {
+
+using fabric::node::HugePages;
+using fabric::node::NodeMemory;
+using fabric::node::Server;
+
+constexpr const char* kFooter =
+    R"(A memory node owns memory and has almost nothing to do: clients read and change it with one-sided
+verbs. It serves until SIGTERM or SIGINT. docs/operations.md tells how to run several as a cluster.
+
+Where the memory lives decides what a restart finds: without --shm and --file it is gone with the
+process, and clients are told so (data lost); with them, the memory of the last run is taken over,
+and clients go on where they were.
+
+Examples:
+  pando memnode --size 4GiB
+  pando memnode --size 64GiB --listen 10.0.0.1:7470 --key-file /etc/pando/key --cluster orders \
+      --shm pando0 --huge on --numa 1 --prefault --http 10.0.0.1:9470
+  pando memnode --size 1GiB --listen unix:/run/pando/0.sock
+  pando bench --pool tcp:127.0.0.1:7470 --workload C,A)";
+
+struct Words {
+  std::string size;
+  std::vector<std::string> listen = {"127.0.0.1:7470"};
+  std::string http;
+  std::string shm;
+  std::string file;
+  std::string onchip = "256KiB";
+  std::string huge = "where-free";
+  int numa = -1;
+  bool prefault = false;
+  std::string key_file;
+  std::string cluster;
+  std::uint64_t max_connections = 4096;
+  std::uint64_t spin_microseconds = 50;
+  std::string log_file;
+  std::string log_format = "text";
+};
+
+struct Request {
+  fabric::node::MemoryOptions memory;
+  fabric::node::ServerOptions server;
+};
+
+Result<HugePages> parse_huge(const std::string& text) {
+  if (text == "off") return HugePages::kOff;
+  if (text == "where-free") return HugePages::kWhereFree;
+  if (text == "on") return HugePages::kRequired;
+  return invalid("--huge", fmt::format("'{}' is none of on, off and where-free", text));
+}
+
+Result<Request> parse(const Words& words) {
+  Request request;
+  auto bytes = base::parse_size("--size", words.size);
+  if (!bytes) return fail(bytes.error());
+  request.memory.bytes = *bytes;
+  auto onchip = base::parse_size("--onchip", words.onchip);
+  if (!onchip) return fail(onchip.error());
+  if (*onchip > fabric::node::kMaxOnChip) {
+    return invalid("--onchip", fmt::format("'{}' is more than {}", words.onchip,
+                                           base::format_size(fabric::node::kMaxOnChip)));
+  }
+  request.memory.onchip_bytes = static_cast<std::uint32_t>(*onchip);
+  request.memory.shm = words.shm;
+  request.memory.file = words.file;
+  auto huge = parse_huge(words.huge);
+  if (!huge) return fail(huge.error());
+  request.memory.huge_pages = *huge;
+  request.memory.numa_node = words.numa;
+  request.memory.prefault = words.prefault;
+  request.memory.cluster = words.cluster;
+  for (const std::string& text : words.listen) {
+    auto place = fabric::wire::parse_place(text);
+    if (!place) return invalid("--listen", place.error().detail());
+    request.server.listen.push_back(std::move(*place));
+  }
+  if (!words.http.empty()) {
+    auto place = fabric::wire::parse_place(words.http);
+    if (!place) return invalid("--http", place.error().detail());
+    request.server.http = std::move(*place);
+  }
+  if (!words.key_file.empty()) {
+    auto key = base::read_key(words.key_file);
+    if (!key) return invalid("--key-file", key.error().detail());
+    request.server.key = std::move(*key);
+  }
+  request.server.cluster = words.cluster;
+  request.server.max_connections = words.max_connections;
+  request.server.spin = std::chrono::microseconds(words.spin_microseconds);
+  return request;
+}
+
+bool is_loopback(const fabric::wire::Place& place) {
+  return place.local() || place.host == "localhost" || place.host.starts_with("127.") ||
+         place.host == "::1";
+}
+
+void show_prefault(Request& request) {
+  if (!request.memory.prefault) return;
+  const auto progress = std::make_shared<lab::Progress>(lab::Progress::style_for_stderr(),
+                                                        lab::RateUnit{"GiB/s", 1 << 30});
+  const auto begun = std::chrono::steady_clock::now();
+  request.memory.progress = [progress, begun](std::uint64_t done, std::uint64_t all) {
+    progress->show("touching memory", done, all, std::chrono::steady_clock::now() - begun);
+    if (done == all) progress->clear();
+  };
+}
+
+int run(const Words& words) {
+  Result<Request> request = parse(words);
+  if (!request) return complain("memnode", request.error());
+  if (words.log_format != "text" && words.log_format != "json") {
+    return complain("memnode", Error(ErrorCode::kInvalidArgument,
+                                     fmt::format("--log-format: '{}' is neither text nor json",
+                                                 words.log_format)));
+  }
+  auto log = EventLog::open(words.log_file, words.log_format == "json" ? EventLog::Format::kJson
+                                                                       : EventLog::Format::kText);
+  if (!log) return complain("memnode", log.error());
+
+  // Before there are threads, so that all of them leave the signals to the one that waits.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+
+  show_prefault(*request);
+  Result<NodeMemory> memory = NodeMemory::make(request->memory);
+  if (!memory) return complain("memnode", memory.error());
+  Result<std::unique_ptr<Server>> server = Server::open(*memory, request->server, log->get());
+  if (!server) return complain("memnode", server.error());
+
+  std::vector<std::string> places;
+  bool exposed = false;
+  for (const auto& place : (*server)->places()) {
+    places.push_back(place.to_string());
+    exposed |= !is_loopback(place);
+  }
+  (*log)->event("memory", fmt::format("{}, {}", base::format_size(memory->bytes()),
+                                      memory->survived() ? "taken over as it was" : "fresh"));
+  if (exposed && request->server.key.empty()) {
+    (*log)->event("warning",
+                  "anyone who reaches this address may read and change the memory; give "
+                  "a --key-file");
+  }
+  if (const auto http = (*server)->http_place()) {
+    (*log)->event("http", fmt::format("http://{}/metrics", http->to_string()));
+  }
+  (*log)->event("serving", fmt::format("{}", fmt::join(places, " ")));
+
+  std::thread waiter([&] {
+    int signal = 0;
+    sigwait(&signals, &signal);
+    (*log)->event("stopping", signal == SIGTERM ? "SIGTERM" : "SIGINT");
+    (*server)->stop();
+  });
+  (*server)->run();
+  waiter.join();
+  return kSuccess;
+}
+
+}  // namespace
+
+Command add_memnode(CLI::App& app) {
+  CLI::App* parser = app.add_subcommand("memnode", "Serve memory to the pools of other processes.");
+  auto words = std::make_shared<Words>();
+  parser->add_option("--size", words->size, "Bytes of memory, as 4GiB")
+      ->type_name("SIZE")
+      ->required();
+  parser
+      ->add_option("--listen", words->listen,
+                   "HOST:PORT or unix:PATH; a Unix socket also hands the memory to processes of "
+                   "this machine. Several: give it again")
+      ->type_name("PLACE")
+      ->capture_default_str();
+  parser->add_option("--http", words->http, "Serve /metrics and /health there")
+      ->type_name("HOST:PORT");
+  parser->add_option("--shm", words->shm, "Keep the memory in /dev/shm/NAME")->type_name("NAME");
+  parser
+      ->add_option("--file", words->file,
+                   "Keep the memory in a file of tmpfs or hugetlbfs, or in a DAX device")
+      ->type_name("PATH");
+  parser
+      ->add_option("--huge", words->huge,
+                   "Huge pages: where-free (transparent ones), on (reserved ones), off")
+      ->type_name("WORD")
+      ->capture_default_str();
+  parser->add_option("--numa", words->numa, "Take the memory from this NUMA node")->type_name("N");
+  parser->add_flag("--prefault", words->prefault, "Touch every page before serving");
+  parser->add_option("--onchip", words->onchip, "Bytes that stand for on-chip memory")
+      ->type_name("SIZE")
+      ->capture_default_str();
+  parser
+      ->add_option("--key-file", words->key_file,
+                   "The cluster's key; only clients that know it are let in")
+      ->type_name("PATH");
+  parser->add_option("--cluster", words->cluster, "The cluster that this node belongs to")
+      ->type_name("NAME");
+  parser->add_option("--max-connections", words->max_connections, "Connections at a time")
+      ->type_name("N")
+      ->capture_default_str();
+  parser
+      ->add_option("--spin", words->spin_microseconds,
+                   "Microseconds to look for more work before sleeping")
+      ->type_name("N")
+      ->capture_default_str();
+  parser->add_option("--log-file", words->log_file, "Append events there instead of to stderr")
+      ->type_name("PATH");
+  parser->add_option("--log-format", words->log_format, "text, or json: an object a line")
+      ->type_name("WORD")
+      ->capture_default_str();
+  parser->footer(kFooter);
+  return {parser, [words] { return run(*words); }};
+}
+
+}  // namespace pando::cli
