@@ -1,4 +1,5 @@
 // What is left when a compute node dies at any verb of an operation: chime.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "index/crash_sweep.h"
@@ -156,6 +157,17 @@ TEST(ChimeCrashes, InnerNodesOfLongKeysMerge) {
   Script script = chime_script("inner merge", KeyNames::kLongBytes, 60);
   script.index = kTinyChime;
   sweep(with_first(script, erase_ascending, {kTwoMerges}));
+}
+
+// Some have the right node in their caches when it dies, and do not come to its entry above.
+TEST(ChimeCrashes, InnerNodesOfLongKeysMergeUnderAParentThatNamesTheDead) {
+  for (const std::uint64_t keys : {67u, 96u}) {
+    Script script =
+        chime_script(fmt::format("inner merge, {} keys", keys), KeyNames::kLongBytes, keys);
+    script.index = kTinyChime;
+    ASSERT_TRUE(choose_first(script, erase_ascending(keys), {kTwoMerges}));
+    sweep(script);
+  }
 }
 
 TEST(ChimeCrashes, RepairersOfMergesOfLongKeys) {
