@@ -1,6 +1,7 @@
 // Every index kind, on the simulated cluster, with everything that can go wrong.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <ostream>
 #include <string>
 #include <thread>
@@ -130,8 +131,9 @@ TEST(Seeds, GiveTheSameRunAgainAndOnOtherThreads) {
 }
 
 // Nothing may silently stop being tried.
-TEST(Seeds, CoverEverythingThatCanGoWrong) {
-  CampaignOptions options{.indexes = {"sherman"}, .first_seed = 1, .last_seed = 200};
+void expect_everything_covered(const std::string& index,
+                               const std::vector<const char*>& structure_changes) {
+  CampaignOptions options{.indexes = {index}, .first_seed = 1, .last_seed = 200};
   options.jobs = std::max(2u, std::thread::hardware_concurrency());
   const CampaignReport report = run_seeds(options);
   ASSERT_EQ(report.runs, 200u) << describe_failures(report);
@@ -156,6 +158,18 @@ TEST(Seeds, CoverEverythingThatCanGoWrong) {
   for (const auto& [name, count] : counts) EXPECT_GT(count, 0u) << name;
   EXPECT_FALSE(covered.index.empty());
   for (const auto& [name, count] : covered.index) EXPECT_GT(count, 0u) << name;
+  for (const char* name : structure_changes) {
+    const auto named = [&](const auto& each) { return each.first == name; };
+    EXPECT_EQ(std::ranges::count_if(covered.index, named), 1) << name;
+  }
+}
+
+TEST(Seeds, CoverEverythingThatCanGoWrong) {
+  expect_everything_covered("sherman", {"splits", "merges", "repairs"});
+}
+
+TEST(Seeds, CoverEverythingThatCanGoWrongWithChime) {
+  expect_everything_covered("chime", {"splits", "merges", "repairs", "hops", "wrong_speculations"});
 }
 
 // Each fault alone does what it says, and nothing else does.

@@ -27,16 +27,13 @@ using testing::insert_into;
 using testing::key_at_home;
 using testing::LeafImage;
 using testing::Piece;
+using testing::Shape;
 using testing::slot_version;
 using testing::split_key;
 using testing::Write;
 
 using Model = std::map<std::uint64_t, std::string>;
 
-struct Shape {
-  std::size_t span;
-  std::size_t neighbourhood;
-};
 constexpr std::array<Shape, 12> kShapes{{{8, 2},
                                          {8, 4},
                                          {8, 8},

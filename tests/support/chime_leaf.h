@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,12 @@
 #include "index/chime/layout.h"
 
 namespace pando::testing {
+
+struct Shape {
+  std::size_t span;
+  std::size_t neighbourhood;
+};
+using Shapes = std::initializer_list<Shape>;
 
 inline index::chime::LeafGeometry chime_geometry(std::size_t span, std::size_t neighbourhood,
                                                  std::size_t value_bytes = 8,
@@ -47,6 +54,20 @@ class LeafImage {
   const index::chime::LeafGeometry* geometry_;
   std::vector<std::byte> bytes_;
 };
+
+// A slot's fields, where layout.h says that they are.
+inline constexpr std::size_t kStateAt = 0;  // 14 bits of version, 2 of tag
+inline constexpr std::size_t kMovesAt = 2;
+inline constexpr std::size_t kStampAt = 3;
+inline constexpr std::size_t kBitmapAt = 4;
+
+inline std::uint16_t state_in(const std::byte* slot) {
+  return index::load<std::uint16_t>(slot + kStateAt);
+}
+inline unsigned bitmap_in(const index::chime::LeafGeometry& geometry, const std::byte* slot) {
+  return geometry.neighbourhood <= 8 ? index::load<std::uint8_t>(slot + kBitmapAt)
+                                     : index::load<std::uint16_t>(slot + kBitmapAt);
+}
 
 // What slots of this leaf should have as their version.
 template <class K>

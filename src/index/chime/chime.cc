@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "index/common/combining.h"
 #include "index/common/leaf_tree_impl.h"
+#include "index/common/leaf_tree_kind.h"
 
 namespace pando::index {
 template class LeafTree<IntKeys, chime::Leaf<IntKeys>>;
@@ -56,44 +56,11 @@ void Chime<K>::add_stats(IndexStats& stats) const {
   stats.compute.parts.emplace_back("hotspots", hotspots_.bytes());
 }
 
-namespace {
-
-class ChimeKind final : public Kind {
- public:
-  std::string_view name() const override { return "chime"; }
-  std::string_view summary() const override {
-    return "B-link tree with hopscotch leaves and speculative reads (CHIME, SOSP '24)";
-  }
-  std::uint32_t format_version() const override { return kFormatVersion; }
-  std::vector<Setting> settings() const override { return Options::settings(); }
-  Result<IndexOptions> normalize(const IndexOptions& options) const override {
-    Result<Options> parsed = Options::parse(options);
-    if (!parsed) return fail(parsed.error());
-    return parsed->spell();
-  }
-  Result<std::unique_ptr<Tree>> make(pool::ComputeNode& node, const pool::IndexRecord& record,
-                                     const IndexOptions& options) const override {
-    Result<Options> parsed = Options::parse(options);
-    if (!parsed) return fail(parsed.error());
-    if (!node.fabric().caps().line_atomic) {
-      return fail(ErrorCode::kIncompatible, "chime needs a fabric that never tears a line");
-    }
-    std::unique_ptr<Tree> tree;
-    if (options.key_type == KeyType::kInteger) {
-      tree = std::make_unique<Chime<IntKeys>>(node, record, *parsed);
-    } else {
-      tree = std::make_unique<Chime<ByteKeys>>(node, record, *parsed);
-    }
-    if (parsed->combine) tree = std::make_unique<Combined>(node, std::move(tree));
-    return tree;
-  }
-};
-
-}  // namespace
-
 const Kind& kind() {
-  static const ChimeKind kChime;
-  return kChime;
+  static const LeafTreeKind<Chime, Options> kKind(
+      "chime", "B-link tree with hopscotch leaves and speculative reads (CHIME, SOSP '24)",
+      kFormatVersion);
+  return kKind;
 }
 
 // Of the members, those defined in this file.

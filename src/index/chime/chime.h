@@ -41,17 +41,17 @@ class Chime final : public LeafTree<K, Leaf<K>> {
   using Base::finish_multi_get;
   using Base::item_of;
   using Base::key_word;
-  using Base::keys_of;
+  using Base::kNewEntry;
   using Base::leaf_at;
   using Base::prepare;
   using Base::set;
+  using Base::split;
   using Base::tree;
   using Base::write_and_retire;
   using typename Base::Cell;
   using typename Base::KeyAt;
   using typename Base::Match;
   using typename Base::NewEntry;
-  using typename Base::Owned;
   using typename Base::Unfinished;
   using typename Base::View;
 
@@ -127,8 +127,10 @@ class Chime final : public LeafTree<K, Leaf<K>> {
                   std::size_t slot) const;
 
   // split.cc
-  Task<Status> split(Operation& op, const Wanted& wanted, const NodeRef& ref, Leaf<K> leaf,
-                     NodeLock& lock, const NewEntry& entry, bool& published);
+  Result<std::size_t> split_at(const Leaf<K>& leaf, const std::vector<KeyAt>& keys,
+                               std::size_t added) override;
+  void divide(Leaf<K> left, Leaf<K> right, const std::vector<KeyAt>& keys, std::size_t middle,
+              const NewEntry& entry) const override;
 
   // erase.cc
   Task<Result<bool>> emptied(Operation& op, const NodeRef& ref, Leaf<K> leaf);

@@ -250,7 +250,7 @@ Task<Status> Chime<K>::insert(Operation& op, const Wanted& wanted, Seen& seen, s
   }
   if (seen.known == geometry.span) lock.set_note(leaf.vacancy());
   if (slot == leaf.capacity()) {
-    co_return co_await split(op, wanted, seen.leaf, leaf, lock, entry, published);
+    co_return co_await split(op, seen.leaf, leaf, lock, entry, published);
   }
   published = true;
   set(leaf, slot, entry);

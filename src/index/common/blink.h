@@ -7,11 +7,10 @@
 //  1. The nodes of a level partition the keys: each covers [low, high), its sibling starts at high.
 //     A node's low never changes; high falls by a split and rises when it absorbs its sibling.
 //  2. Every node is reachable from the first of its level by siblings; entries in the level above
-//  are
-//     shortcuts. A missing entry costs a step to the right; it is added by whoever notices.
+//     are shortcuts. A missing entry costs a step to the right; it is added by whoever notices.
 //  3. An entry leads to the node whose low is the entry's separator, or to a node that has died
-//  since.
-//     Dead nodes stay unreused until their entry is gone and the epoch has passed.
+//     since; then its left neighbour is absorbing still, and whoever locks that takes the entry
+//     out. Dead nodes stay unreused until their entry is gone and the epoch has passed.
 //  4. The first node of a level never dies, so a root once read remains a valid place to start.
 //  5. Locks: a splitter holds one lock at a time (the node, then the parent). A merger holds the
 //     parent's, then tries for the two children; so while a parent is locked, no two of its
@@ -19,7 +18,8 @@
 //
 // Round trips with inner nodes cached: reading a node 1, locking it 1, writing back and
 // unlocking 1. Split: allocate 0, write right 1, write left and unlock 1, post separator 3 (lock
-// the parent, see that the right node still lives, write and unlock).
+// the parent, see that the right node still lives, write and unlock). A split of an inner node
+// takes 1 more, to see that the node lives at which it is cut.
 #pragma once
 
 #include <atomic>
@@ -278,19 +278,31 @@ class BLink {
     return level == 0 && leaves_.lock_word() == LockWord::kNoted ? pool::BlockKind::kNotedNode
                                                                  : pool::BlockKind::kNode;
   }
-  Task<Status> heal(Operation& op, const NodeRef& ref, std::uint8_t level);
+  // Who sees to what the dead left waits for locks, or does what it can without: then these say
+  // false where someone has a lock who is not known to be dead.
+  enum class Patience : std::uint8_t { kWait, kTry };
+  Task<Result<bool>> take(Operation& op, const NodeRef& ref, std::uint8_t level, std::byte* into,
+                          NodeLock& lock, Patience patience);
+  Task<Result<bool>> heal(Operation& op, const NodeRef& ref, std::uint8_t level,
+                          Patience patience = Patience::kWait);
 
   Task<Status> grow_root(Operation& op, std::uint8_t level, Cell cell, NodeRef right);
   Task<Status> insert_entry(Operation& op, NodeRef ref, InnerNode<K> node, NodeLock& lock,
                             InnerEntry<K> entry);
+  Task<Result<std::size_t>> cut_near(Operation& op, const std::vector<InnerEntry<K>>& all,
+                                     std::size_t wanted, NodeRef added, std::uint8_t level);
   Task<Status> split_inner(Operation& op, NodeRef ref, InnerNode<K> node, NodeLock& lock,
                            InnerEntry<K> entry);
   Task<Result<bool>> alive(Operation& op, const NodeRef& ref, std::uint8_t level);
   Task<Result<bool>> absorbed(Operation& op, const NodeRef& ref, std::uint8_t level, Cell low);
-  Task<Status> stay_or_die(Operation& op, const NodeRef& ref, std::uint8_t level, Cell low,
-                           std::uint32_t departure);
-  Task<Status> unlink(Operation& op, const NodeRef& parent, std::uint8_t level,
-                      const NodeRef& dead);
+  Task<Result<bool>> stay_or_die(Operation& op, const NodeRef& ref, std::uint8_t level, Cell low,
+                                 std::uint32_t departure, Patience patience);
+  Task<Result<bool>> see_off(Operation& op, Node<K> left, NodeLock& lock, Patience patience);
+  Task<Result<bool>> bury_right(Operation& op, const NodeRef& ref, Node<K> left, Node<K> right);
+  Task<Result<bool>> unlink(Operation& op, std::uint8_t level, Cell low, const NodeRef& dead,
+                            Patience patience);
+  Task<Result<NodeRef>> lock_without_waiting(Operation& op, View key, std::uint8_t level,
+                                             std::byte* into, NodeLock& lock);
   Task<Status> retire_node(Operation& op, const NodeRef& ref, std::uint8_t level);
   Task<Status> bury(Operation& op, const NodeRef& ref, Node<K> node);
   fabric::Buffer write_burial(Operation& op, fabric::Batch& batch, const NodeRef& ref,

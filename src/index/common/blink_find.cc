@@ -184,12 +184,12 @@ Task<Result<Route<K>>> BLink<K>::route(Operation& op, View key, std::uint8_t lev
         if (!loaded) co_return fail(loaded.error());
         if (loaded->outcome == LoadOutcome::kDead && left && restarts > blink_find::kPatience) {
           // Left as a sibling by a merger that died: finish its work.
-          if (Status healed = co_await heal(op, left, at); !healed) co_return fail(healed.error());
+          Result<bool> healed = co_await heal(op, left, at);
+          if (!healed) co_return fail(healed.error());
         }
         if (loaded->outcome == LoadOutcome::kDead && !left && route.parent && route.fresh) {
-          // Its merger has not taken the entry out (yet, or for ever): go around by the left.
-          Status helped = co_await unlink(op, route.parent->self(), at, route.node);
-          if (!helped) co_return fail(helped.error());
+          // Its merger has not taken the entry out yet, or is dead: go around by the left, where
+          // one sees which.
           const Owned separator(route.parent->key(route.slot));
           Result<Route<K>> around = co_await this->route(op, separator, at, true);
           if (!around) co_return fail(around.error());
@@ -254,7 +254,8 @@ Task<Result<std::optional<NodeHandle<K>>>> BLink<K>::decode(Operation& op, const
   CacheNode* made = CacheNode::make({ref, node.sibling(), node.level(), node.has(kHasHigh)},
                                     **sorted, high, node.high());
   if (made == nullptr) co_return fail(ErrorCode::kOutOfMemory, "on the compute node");
-  const bool kept = cache_.insert(made);
+  // One in the middle of a merge is not kept: all who pass see it, until it has been finished.
+  const bool kept = !node.has(kAbsorbing) && !node.has(kLeaving) && cache_.insert(made);
   co_return Answer(NodeHandle<K>(made, !kept));
 }
 
@@ -274,6 +275,11 @@ Task<Result<typename BLink<K>::Loaded>> BLink<K>::load(Operation& op, const Node
       case Verdict::kDead:
         co_return Loaded{LoadOutcome::kDead, {}};
       case Verdict::kGood: {
+        if (node.has(kAbsorbing) || node.has(kLeaving)) {
+          Result<bool> helped = co_await heal(op, ref, level, Patience::kTry);
+          if (!helped) co_return fail(helped.error());
+          if (*helped) break;  // look again
+        }
         auto decoded = co_await decode(op, ref, node);
         if (!decoded) co_return fail(decoded.error());
         if (*decoded) co_return Loaded{LoadOutcome::kLoaded, std::move(**decoded)};
@@ -286,7 +292,8 @@ Task<Result<typename BLink<K>::Loaded>> BLink<K>::load(Operation& op, const Node
     op.count_retry();
     co_await op.worker().yield();
     if (tries % blink_find::kTornRetries == 0) {
-      if (Status healed = co_await heal(op, ref, level); !healed) co_return fail(healed.error());
+      Result<bool> healed = co_await heal(op, ref, level);
+      if (!healed) co_return fail(healed.error());
     }
   }
 }
@@ -325,23 +332,45 @@ bool BLink<K>::settled(Node<K> node) const {
   return node.level() == 0 ? leaves_.settled(node) : node.versions_same();
 }
 
-// A node that stays torn was left so by a writer that died. Locking it waits for that to be
-// certain, and takes over.
 template <class K>
-Task<Status> BLink<K>::heal(Operation& op, const NodeRef& ref, std::uint8_t level) {
+Task<Result<bool>> BLink<K>::take(Operation& op, const NodeRef& ref, std::uint8_t level,
+                                  std::byte* into, NodeLock& lock, Patience patience) {
+  if (patience == Patience::kTry) {
+    co_return co_await locks_.try_lock(op, lock, lock_target(ref, level, into));
+  }
+  if (Status got = co_await fetch(op, ref, level, into, &lock); !got) co_return fail(got.error());
+  co_return true;
+}
+
+// A node that stays torn was left so by a writer that died; one in the middle of a merge may have
+// been. Locking it waits for that to be certain, and takes over.
+template <class K>
+Task<Result<bool>> BLink<K>::heal(Operation& op, const NodeRef& ref, std::uint8_t level,
+                                  Patience patience) {
   const fabric::Buffer buffer = op.buffer(node_bytes(level));
-  NodeLock lock(locks_);
-  if (Status got = co_await fetch(op, ref, level, buffer.data(), &lock); !got) co_return got;
-  Node<K> node(buffer.data(), node_bytes(level));
-  const Verdict verdict = judge(node, level, ref);
-  if (verdict != Verdict::kStale && verdict != Verdict::kDead && node.has(kLeaving)) {
-    if (Status done = co_await locks_.unlock(op, lock); !done) co_return done;
-    co_return co_await stay_or_die(op, ref, level, node.low(), node.entry_version(0));
+  for (NodeRef seen_off;;) {
+    NodeLock lock(locks_);
+    Result<bool> got = co_await take(op, ref, level, buffer.data(), lock, patience);
+    if (!got || !*got) co_return got;
+    Node<K> node(buffer.data(), node_bytes(level));
+    const Verdict verdict = judge(node, level, ref);
+    const bool lives = verdict != Verdict::kStale && verdict != Verdict::kDead;
+    if (lives && node.has(kLeaving)) {
+      if (Status done = co_await locks_.unlock(op, lock); !done) co_return fail(done.error());
+      co_return co_await stay_or_die(op, ref, level, node.low(), node.entry_version(0), patience);
+    }
+    if (lives && node.has(kAbsorbing) && node.sibling() != seen_off) {
+      seen_off = node.sibling();
+      Result<bool> done = co_await see_off(op, node, lock, patience);
+      if (!done || !*done) co_return done;
+      continue;
+    }
+    if (verdict != Verdict::kStale && (lock.repair() || !settled(node))) {
+      if (Status done = co_await repair(op, ref, node, lock); !done) co_return fail(done.error());
+    }
+    if (Status done = co_await locks_.unlock(op, lock); !done) co_return fail(done.error());
+    co_return true;
   }
-  if (verdict != Verdict::kStale && (lock.repair() || !settled(node))) {
-    if (Status done = co_await repair(op, ref, node, lock); !done) co_return done;
-  }
-  co_return co_await locks_.unlock(op, lock);
 }
 
 template <class K>
@@ -378,6 +407,7 @@ template <class K>
 Task<Result<Found<K>>> BLink<K>::find(Operation& op, View key, std::uint8_t level, std::byte* into,
                                       NodeLock* lock) {
   std::optional<Owned> around;  // the separator of a dead node that its parent still names
+  NodeRef seen_off;             // the right node of one that is absorbing
   int torn = 0;
   for (int restarts = 0;; ++restarts) {
     if (restarts > 0 && op.expired()) co_return fail(ErrorCode::kTimeout, "finding a node");
@@ -408,12 +438,23 @@ Task<Result<Found<K>>> BLink<K>::find(Operation& op, View key, std::uint8_t leve
       if (lock != nullptr && verdict != Verdict::kStale && verdict != Verdict::kDead &&
           node.has(kLeaving)) {
         if (Status done = co_await let_go(op, lock); !done) co_return fail(done.error());
-        if (Status done =
-                co_await stay_or_die(op, found.node, level, node.low(), node.entry_version(0));
-            !done) {
-          co_return fail(done.error());
-        }
+        Result<bool> done = co_await stay_or_die(op, found.node, level, node.low(),
+                                                 node.entry_version(0), Patience::kWait);
+        if (!done) co_return fail(done.error());
         continue;
+      }
+      if (lock != nullptr && verdict != Verdict::kStale && verdict != Verdict::kDead &&
+          node.has(kAbsorbing) && node.sibling() != seen_off) {
+        seen_off = node.sibling();
+        Result<bool> done = co_await see_off(op, node, *lock, Patience::kWait);
+        if (!done) co_return fail(done.error());
+        continue;
+      }
+      if (lock == nullptr && around && verdict == Verdict::kGood && node.has(kAbsorbing)) {
+        around.reset();
+        Result<bool> helped = co_await heal(op, found.node, level, Patience::kTry);
+        if (!helped) co_return fail(helped.error());
+        if (*helped) continue;
       }
       if (lock != nullptr && verdict != Verdict::kStale && (lock->repair() || !settled(node))) {
         if (Status done = co_await repair(op, found.node, node, *lock); !done) {
@@ -449,9 +490,8 @@ Task<Result<Found<K>>> BLink<K>::find(Operation& op, View key, std::uint8_t leve
       if (verdict == Verdict::kTorn) {
         co_await op.worker().yield();
         if (++torn % blink_find::kTornRetries == 0) {
-          if (Status healed = co_await heal(op, found.node, level); !healed) {
-            co_return fail(healed.error());
-          }
+          Result<bool> healed = co_await heal(op, found.node, level);
+          if (!healed) co_return fail(healed.error());
           restart = true;  // the reference itself may be what is wrong
           misled(route);
         }
@@ -460,8 +500,6 @@ Task<Result<Found<K>>> BLink<K>::find(Operation& op, View key, std::uint8_t leve
       }
       if (verdict == Verdict::kDead && route.parent && route.fresh && known != nullptr) {
         around = Owned(route.parent->key(route.slot));
-        Status helped = co_await unlink(op, route.parent->self(), level, route.node);
-        if (!helped) co_return fail(helped.error());
       }
       misled(route);
       if (restarts > blink_find::kPatience) forget_root();

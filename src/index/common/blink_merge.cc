@@ -5,14 +5,16 @@
 //   2. R's header: flag leaving
 //   3. L's lines with R's entries, then L's header: R's high fence, flag absorbing     (commit)
 //   4. R's header: dead
-//   5. L's header: R's sibling, flag off; P's line without R's entry; all unlocked
+//   5. P's line without R's entry; L's header: R's sibling, flag off; all unlocked
 // Where leaves are read in parts (replicas of the header in L's lines), 3 leaves in them what L's
 // header said before, so that nobody takes L for R's successor before R is dead; 5 writes them
 // anew. Between 3 and 4 both cover R's range, with the same entries: both are locked, so neither
-// changes. A merger that dies leaves flags for whoever locks a node next. On absorbing, repair()
-// does 4 and L's part of 5. On leaving, stay_or_die() looks whether L covers R by now: then R dies,
-// else it stays. Entries in L beyond its fence (3 begun, not committed) are purged. P may go on
-// naming the dead R: readers go around it, and take the entry out (unlink()).
+// changes. A merger that dies leaves flags for whoever locks a node next. On absorbing, see_off()
+// does 4 and P's part of 5, and repair() the rest: so while P names a dead R, L says that it is
+// absorbing. On leaving, stay_or_die() looks whether L covers R by now: then R dies, else it stays.
+// Entries in L beyond its fence (3 begun, not committed) are purged. Who only reads goes around the
+// dead R by its left, and finishes the merge where that takes no waiting (Patience); inner
+// nodes with a flag are not cached, so that it will be known to someone who passes.
 #include <algorithm>
 #include <cstring>
 
@@ -142,6 +144,11 @@ Task<Status> BLink<K>::merge_children(Operation& op, NodeRef parent_ref, InnerNo
   }
 
   fabric::Batch finish(op.cost());
+  for (std::size_t slot = 0; slot < parent.capacity(); ++slot) {
+    if (parent.empty(slot) || parent.child(slot) != right_ref) continue;
+    parent.clear(slot);
+    write_line(finish, parent_ref, Node<K>(parent), InnerNode<K>::line_of(slot));
+  }
   if (absorb && level == 0 && leaves_.read_in_parts()) {
     set_version(left, left.version());
     write_lines(finish, left_ref, left);
@@ -149,11 +156,6 @@ Task<Status> BLink<K>::merge_children(Operation& op, NodeRef parent_ref, InnerNo
   if (absorb) write_header(finish, left_ref, left);
   locks_.add_unlock(finish, left_lock);
   locks_.add_unlock(finish, right_lock);
-  for (std::size_t slot = 0; slot < parent.capacity(); ++slot) {
-    if (parent.empty(slot) || parent.child(slot) != right_ref) continue;
-    parent.clear(slot);
-    write_line(finish, parent_ref, Node<K>(parent), InnerNode<K>::line_of(slot));
-  }
   locks_.add_unlock(finish, parent_lock);
   if (Status done = co_await op.submit(finish); !done) co_return done;
   locks_.unlocked(left_lock);
@@ -217,29 +219,33 @@ bool BLink<K>::absorb_inner(InnerNode<K> left, InnerNode<K> right) {
 // written, if it is still the same departure (the header's entry version). REQUIRES: no lock is
 // held, as finding the neighbour may have to wait for some.
 template <class K>
-Task<Status> BLink<K>::stay_or_die(Operation& op, const NodeRef& ref, std::uint8_t level, Cell low,
-                                   std::uint32_t departure) {
+Task<Result<bool>> BLink<K>::stay_or_die(Operation& op, const NodeRef& ref, std::uint8_t level,
+                                         Cell low, std::uint32_t departure, Patience patience) {
   Result<bool> gone = co_await absorbed(op, ref, level, low);
   if (!gone) co_return fail(gone.error());
   const fabric::Buffer buffer = op.buffer(node_bytes(level));
   NodeLock lock(locks_);
-  if (Status got = co_await fetch(op, ref, level, buffer.data(), &lock); !got) co_return got;
+  Result<bool> got = co_await take(op, ref, level, buffer.data(), lock, patience);
+  if (!got || !*got) co_return got;
   Node<K> node(buffer.data(), node_bytes(level));
   const Verdict verdict = judge(node, level, ref);
-  if (verdict == Verdict::kStale || verdict == Verdict::kDead || !node.has(kLeaving) ||
-      node.entry_version(0) != departure) {  // settled by someone, or leaving once more
-    co_return co_await locks_.unlock(op, lock);
-  }
-  counts_.repairs.fetch_add(1, std::memory_order_relaxed);
   fabric::Batch write(op.cost());
   fabric::Buffer image;
-  if (*gone) {
-    image = write_burial(op, write, ref, node);
-  } else {
-    node.set_flag(kLeaving, false);
-    write_header(write, ref, node);
+  const bool settled_by_someone = verdict == Verdict::kStale || verdict == Verdict::kDead ||
+                                  !node.has(kLeaving) ||
+                                  node.entry_version(0) != departure;  // or leaving once more
+  if (!settled_by_someone) {
+    counts_.repairs.fetch_add(1, std::memory_order_relaxed);
+    if (*gone) {
+      image = write_burial(op, write, ref, node);
+    } else {
+      node.set_flag(kLeaving, false);
+      write_header(write, ref, node);
+    }
   }
-  co_return co_await locks_.write_and_unlock(op, write, lock);
+  Status done = co_await locks_.write_and_unlock(op, write, lock);
+  if (!done) co_return fail(done.error());
+  co_return true;
 }
 
 // Whether the left neighbour of a node that is leaving covers its range: the merger died after the
@@ -284,31 +290,96 @@ Task<Result<bool>> BLink<K>::absorbed(Operation& op, const NodeRef& ref, std::ui
   }
 }
 
-// Takes the entry of a dead node out of its parent, if nobody has the parent's lock just now. The
-// block is left to itself: its left neighbour may still have it as its sibling. The parent's first
-// entry stays: without it the parent would not know where its own range leads.
+// Of a node that its dead merger left absorbing: the right node dies, and its entry in the level
+// above goes. Gives the lock back, as no one waits for one while holding another; the flag stays,
+// so that whoever comes next will know. REQUIRES: the lock of `left` is held.
 template <class K>
-Task<Status> BLink<K>::unlink(Operation& op, const NodeRef& parent, std::uint8_t level,
-                              const NodeRef& dead) {
+Task<Result<bool>> BLink<K>::see_off(Operation& op, Node<K> left, NodeLock& lock,
+                                     Patience patience) {
+  const NodeRef right_ref = left.sibling();
+  const std::uint8_t level = left.level();
+  const fabric::Buffer buffer = op.buffer(K::kHeaderLines * kLineBytes);
+  const Node<K> right(buffer.data(), kLineBytes);
+  Result<bool> dead = co_await bury_right(op, right_ref, left, right);
+  if (!dead) co_return dead;
+  if (Status done = co_await locks_.unlock(op, lock); !done) co_return fail(done.error());
+  if (!*dead) co_return true;
+  co_return co_await unlink(op, level, right.low(), right_ref, patience);
+}
+
+// Reads the header of an absorbing node's right one, and buries that where it is not dead yet.
+// False: it is another node by now. `right` has room for all lines of a header.
+template <class K>
+Task<Result<bool>> BLink<K>::bury_right(Operation& op, const NodeRef& ref, Node<K> left,
+                                        Node<K> right) {
+  fabric::Batch read(op.cost());
+  read.read(ref.address, right.bytes(), K::kHeaderLines * kLineBytes);
+  if (Status done = co_await op.submit(read); !done) co_return fail(done.error());
+  const Verdict verdict = judge(right, left.level(), ref);
+  if (verdict == Verdict::kStale) co_return false;
+  if (verdict != Verdict::kDead) {
+    if (Status done = co_await bury(op, ref, right); !done) co_return fail(done.error());
+  }
+  co_return true;
+}
+
+// Takes the entry of a dead node out of the level above. The block is left to itself: its left
+// neighbour still has it as its sibling. The parent's first entry stays: without it the parent
+// would not know where its own range leads. REQUIRES: no lock is held.
+template <class K>
+Task<Result<bool>> BLink<K>::unlink(Operation& op, std::uint8_t level, Cell low,
+                                    const NodeRef& dead, Patience patience) {
   const auto above = static_cast<std::uint8_t>(level + 1);
+  Result<Owned> separator = co_await whole_key(op, low);
+  if (!separator) {  // corrupt: someone else has finished the merge, and the item is gone
+    if (separator.error().code() == ErrorCode::kCorrupt) co_return true;
+    co_return fail(separator.error());
+  }
   const fabric::Buffer buffer = op.buffer(options_.inner_bytes);
   NodeLock lock(locks_);
-  Result<bool> got = co_await locks_.try_lock(op, lock, lock_target(parent, above, buffer.data()));
-  if (!got) co_return fail(got.error());
-  if (!*got) co_return Status{};
-  InnerNode<K> node(buffer.data(), options_.inner_bytes);
-  if (judge(node, above, parent) == Verdict::kGood && settled(node)) {
-    for (std::size_t slot = 0; slot < node.capacity(); ++slot) {
-      if (node.empty(slot) || node.child(slot) != dead || node.cell(slot) == node.low()) continue;
-      node.clear(slot);
-      fabric::Batch batch(op.cost());
-      write_line(batch, parent, Node<K>(node), InnerNode<K>::line_of(slot));
-      cache_.erase(parent);
-      counts_.helped.fetch_add(1, std::memory_order_relaxed);
-      co_return co_await locks_.write_and_unlock(op, batch, lock);
-    }
+  NodeRef parent;
+  if (patience == Patience::kTry) {
+    Result<NodeRef> got = co_await lock_without_waiting(op, *separator, above, buffer.data(), lock);
+    if (!got) co_return fail(got.error());
+    if (!*got) co_return false;
+    parent = *got;
+  } else {
+    Result<Found<K>> found = co_await this->lock(op, *separator, above, buffer.data(), lock);
+    if (!found) co_return fail(found.error());
+    parent = found->node;
   }
-  co_return co_await locks_.unlock(op, lock);
+  InnerNode<K> node(buffer.data(), options_.inner_bytes);
+  fabric::Batch batch(op.cost());
+  for (std::size_t slot = 0; slot < node.capacity(); ++slot) {
+    if (node.empty(slot) || node.child(slot) != dead || node.cell(slot) == node.low()) continue;
+    node.clear(slot);
+    write_line(batch, parent, Node<K>(node), InnerNode<K>::line_of(slot));
+    cache_.erase(parent);
+    counts_.helped.fetch_add(1, std::memory_order_relaxed);
+  }
+  Status done = co_await locks_.write_and_unlock(op, batch, lock);
+  if (!done) co_return fail(done.error());
+  co_return true;
+}
+
+// lock(), where it takes neither waiting nor repairing. None: it does.
+template <class K>
+Task<Result<NodeRef>> BLink<K>::lock_without_waiting(Operation& op, View key, std::uint8_t level,
+                                                     std::byte* into, NodeLock& lock) {
+  Result<Route<K>> route = co_await this->route(op, key, level);
+  if (!route) co_return fail(route.error());
+  Result<bool> got = co_await take(op, route->node, level, into, lock, Patience::kTry);
+  if (!got) co_return fail(got.error());
+  if (!*got) co_return NodeRef{};
+  const Node<K> node(into, node_bytes(level));
+  if (judge(node, level, route->node) == Verdict::kGood && settled(node)) {
+    Result<bool> covers = co_await reaches(op, node, key, &*route);
+    if (!covers) co_return fail(covers.error());
+    if (*covers) co_return route->node;
+  }
+  misled(*route);
+  if (Status done = co_await locks_.unlock(op, lock); !done) co_return fail(done.error());
+  co_return NodeRef{};
 }
 
 template <class K>
@@ -318,16 +389,10 @@ Task<Status> BLink<K>::repair(Operation& op, NodeRef ref, Node<K> node, NodeLock
   if (node.has(kDead) || mutated(Mutant::kNoRepair)) co_return Status{};
   const std::uint32_t newest = newest_version(node, node.level());
   if (node.has(kAbsorbing)) {
-    const NodeRef right_ref = node.sibling();
-    const fabric::Buffer buffer = op.buffer(kLineBytes);
-    fabric::Batch read(op.cost());
-    read.read(right_ref.address, buffer.data(), kLineBytes);
-    if (Status done = co_await op.submit(read); !done) co_return done;
-    Node<K> right(buffer.data(), kLineBytes);
-    const Verdict right_is = judge(right, node.level(), right_ref);
-    if (right_is != Verdict::kStale && right_is != Verdict::kDead) {
-      if (Status done = co_await bury(op, right_ref, right); !done) co_return done;
-    }
+    const fabric::Buffer buffer = op.buffer(K::kHeaderLines * kLineBytes);
+    const Node<K> right(buffer.data(), kLineBytes);
+    Result<bool> dead = co_await bury_right(op, node.sibling(), node, right);
+    if (!dead) co_return fail(dead.error());
     node.set_sibling(right.sibling());
     node.set_flag(kAbsorbing, false);
   }

@@ -118,6 +118,28 @@ Task<Status> BLink<K>::insert_entry(Operation& op, NodeRef ref, InnerNode<K> nod
   co_return written;
 }
 
+// Where to split, `wanted` or thereabouts: not at a child that is dead or leaving. A node's first
+// entry could not be taken out, and the item of its low fence would go when leaves merge across it.
+// Under the lock of the parent no child begins to leave; `added` was looked at before.
+template <class K>
+Task<Result<std::size_t>> BLink<K>::cut_near(Operation& op, const std::vector<InnerEntry<K>>& all,
+                                             std::size_t wanted, NodeRef added,
+                                             std::uint8_t level) {
+  const fabric::Buffer buffer = op.buffer(kLineBytes);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const std::size_t at = (wanted + i) % all.size();
+    if (at == 0) continue;
+    if (all[at].child == added) co_return at;
+    fabric::Batch batch(op.cost());
+    batch.read(all[at].child.address, buffer.data(), kLineBytes);
+    if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
+    const Node<K> child(buffer.data(), kLineBytes);
+    const Verdict verdict = judge(child, static_cast<std::uint8_t>(level - 1), all[at].child);
+    if (verdict == Verdict::kGood && !child.has(kLeaving)) co_return at;
+  }
+  co_return fail(ErrorCode::kCorrupt, "a full inner node has no child that lives");
+}
+
 template <class K>
 Task<Status> BLink<K>::split_inner(Operation& op, NodeRef ref, InnerNode<K> node, NodeLock& lock,
                                    InnerEntry<K> entry) {
@@ -128,7 +150,10 @@ Task<Status> BLink<K>::split_inner(Operation& op, NodeRef ref, InnerNode<K> node
   const auto place = static_cast<std::size_t>(at - all.begin());
   const NodeRef added = entry.child;
   all.insert(at, std::move(entry));
-  const std::size_t middle = split_point(all.size(), place, !node.has(kHasHigh));
+  Result<std::size_t> cut = co_await cut_near(
+      op, all, split_point(all.size(), place, !node.has(kHasHigh)), added, node.level());
+  if (!cut) co_return fail(cut.error());
+  const std::size_t middle = *cut;
 
   Result<pool::Block> block = co_await allocate(op, node.level());
   if (!block) {

@@ -64,6 +64,7 @@ class LeafTree : public Tree, protected Leaves<K> {
     Owned key;
     std::size_t slot;
   };
+  static constexpr std::size_t kNewEntry = ~std::size_t{0};  // the slot of one that has none yet
   struct Match {  // a place in a leaf where a key was found
     std::size_t slot = 0;
     FetchedItem item;  // byte-string keys: the key's item
@@ -78,6 +79,14 @@ class LeafTree : public Tree, protected Leaves<K> {
   // What check() asks of a leaf beyond entries that are readable, single and within its fences.
   // Errors say what is wrong; the caller names the leaf.
   virtual Status check_entries(const L& /*leaf*/) const { return {}; }
+  // Of the keys of a leaf that is split, ascending, with the new one among them at `added`: how
+  // many stay left. At least one does, and one goes.
+  virtual Result<std::size_t> split_at(const L& leaf, const std::vector<KeyAt>& keys,
+                                       std::size_t added) = 0;
+  // Moves the keys from `middle` on to `right`, a new leaf, and puts the new entry where it
+  // belongs.
+  virtual void divide(L left, L right, const std::vector<KeyAt>& keys, std::size_t middle,
+                      const NewEntry& entry) const = 0;
   // Appends counts, and parts of the compute side's memory.
   virtual void add_stats(IndexStats& /*stats*/) const {}
 
@@ -117,6 +126,10 @@ class LeafTree : public Tree, protected Leaves<K> {
   static pool::ItemPointer item_of(const L& leaf, std::size_t slot) {
     return leaf.is_item(slot) ? leaf.item(slot) : pool::ItemPointer{};
   }
+  // Puts a new entry into a locked leaf that has no room for it: splits it, by split_at() and
+  // divide(). Whether the entry may have been `published` by then.
+  Task<Status> split(Operation& op, const NodeRef& ref, L leaf, NodeLock& lock,
+                     const NewEntry& entry, bool& published);
   // After an erase. Rarely enough that leaves whose neighbours are full do not try at every one.
   bool worth_merging(L leaf) const;
 

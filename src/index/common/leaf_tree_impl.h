@@ -163,6 +163,61 @@ Task<Result<std::vector<typename LeafTree<K, L>::KeyAt>>> LeafTree<K, L>::keys_o
 }
 
 template <class K, class L>
+Task<Status> LeafTree<K, L>::split(Operation& op, const NodeRef& ref, L leaf, NodeLock& lock,
+                                   const NewEntry& entry, bool& published) {
+  NodeLocks& locks = tree_.locks();
+  Result<std::vector<KeyAt>> sorted = co_await keys_of(op, leaf);
+  if (!sorted) co_return fail(sorted.error());
+  std::vector<KeyAt>& all = *sorted;
+  const auto at = std::ranges::upper_bound(all, entry.key, {},
+                                           [](const KeyAt& each) { return View(each.key); });
+  const auto added = static_cast<std::size_t>(at - all.begin());
+  all.insert(at, {Owned(entry.key), kNewEntry});
+  const Result<std::size_t> middle = split_at(leaf, all, added);
+  if (!middle) co_return fail(middle.error());
+  const Owned separator = K::separator(all[*middle - 1].key, all[*middle].key);
+
+  Result<Cell> cell = co_await tree_.make_cell(op, separator);
+  Result<pool::Block> block =
+      cell ? co_await tree_.allocate(op, 0) : Result<pool::Block>(fail(cell.error()));
+  if (!block) {
+    if (cell) co_await tree_.drop_cell(op, *cell, false);
+    Status released = co_await locks.unlock(op, lock);
+    co_return released ? fail(block.error()) : released;
+  }
+  const NodeRef right_ref(block->address, block->incarnation);
+  const fabric::Buffer buffer = op.buffer(leaf_bytes());
+  L right = leaf_at(buffer.data());
+  initialize_leaf(right, block->incarnation, *cell);
+  if (!mutated(Mutant::kLostSibling)) right.set_sibling(leaf.sibling());
+  if (leaf.has(kHasHigh)) right.set_high(leaf.high());
+  divide(leaf, right, all, *middle, entry);
+  this->set_version(right, block->incarnation);
+  fabric::Batch first(op.cost());
+  write_new(first, right_ref, Node<K>(right));
+  if (this->lock_word() == LockWord::kNoted) {
+    locks.add_note(first, right_ref.address, this->note(right));
+  }
+  if (Status written = co_await op.submit(first); !written) {
+    tree_.node().allocator().release(*block);
+    co_await tree_.drop_cell(op, *cell, false);
+    co_return written;
+  }
+  published = true;
+
+  leaf.set_high(*cell);
+  leaf.set_sibling(right_ref);
+  fabric::Batch second(op.cost());
+  tree_.write_split(second, ref, Node<K>(leaf), lock);
+  Status written = co_await locks.write_and_unlock(op, second, lock);
+  if (!written) co_return written;
+  tree_.count_split();
+  // The key is in. Should posting fail, the next one to step right will see to it.
+  co_await tree_.post(op, 0, separator, *cell, right_ref);
+  co_return Status{};
+}
+
+template <class K, class L>
 Task<Status> LeafTree<K, L>::purge(Operation& op, Node<K> node) {
   L leaf = leaf_at(node.bytes());
   if (!leaf.has(kHasHigh)) co_return Status{};

@@ -42,22 +42,20 @@ class Sherman final : public LeafTree<K, Leaf<K>> {
 
  private:
   using Base::finish_multi_get;
-  using Base::initialize_leaf;
   using Base::item_of;
   using Base::key_word;
-  using Base::keys_of;
+  using Base::kNewEntry;
   using Base::leaf_at;
   using Base::leaf_bytes;
   using Base::prepare;
   using Base::set;
+  using Base::split;
   using Base::tree;
   using Base::worth_merging;
   using Base::write_and_retire;
-  using typename Base::Cell;
   using typename Base::KeyAt;
   using typename Base::Match;
   using typename Base::NewEntry;
-  using typename Base::Owned;
   using typename Base::Unfinished;
   using typename Base::View;
 
@@ -66,9 +64,11 @@ class Sherman final : public LeafTree<K, Leaf<K>> {
   Task<Result<std::optional<Match>>> find_in(Operation& op, Leaf<K> leaf, View key);
   Task<Result<std::optional<std::string>>> value_in(Operation& op, Leaf<K> leaf, View key);
 
-  // insert.cc, split.cc
-  Task<Status> split(Operation& op, const NodeRef& ref, Leaf<K> leaf, NodeLock& lock,
-                     const NewEntry& entry, bool& published);
+  // split.cc
+  Result<std::size_t> split_at(const Leaf<K>& leaf, const std::vector<KeyAt>& keys,
+                               std::size_t added) override;
+  void divide(Leaf<K> left, Leaf<K> right, const std::vector<KeyAt>& keys, std::size_t middle,
+              const NewEntry& entry) const override;
 
   // erase.cc
   bool absorb(Node<K> left, Node<K> right) override;
