@@ -13,8 +13,12 @@
 namespace pando::task {
 namespace {
 
-// About 20 µs of looking before the worker goes to sleep: less than being woken costs.
-constexpr std::uint32_t kSpinRounds = 1000;
+// So long the worker looks before it goes to sleep: about what being woken costs.
+constexpr Duration kSpin = std::chrono::microseconds(20);
+// The same while an answer is under way, which takes a round trip over a socket.
+constexpr Duration kSpinForAnswers = std::chrono::microseconds(60);
+// Looks between looks at the clock.
+constexpr std::uint32_t kRoundsOfSpin = 16;
 constexpr Duration kLongestWait = std::chrono::milliseconds(100);
 
 }  // namespace
@@ -141,11 +145,11 @@ bool Worker::run_ready() {
 }
 
 void Worker::idle() {
-  if (++idle_rounds_ < kSpinRounds) {
-    base::cpu_relax();
-    return;
-  }
+  base::cpu_relax();
+  if (++idle_rounds_ % kRoundsOfSpin != 0) return;
+  if (idle_rounds_ == kRoundsOfSpin) idle_since_ = now();
   const bool pending = std::ranges::any_of(pollers_, [](Poller* p) { return p->pending(); });
+  if (now() - idle_since_ < (pending ? kSpinForAnswers : kSpin)) return;
   if (!pending) {
     block();
   } else if (!block_on_descriptors()) {

@@ -203,6 +203,7 @@ class Worker {
   std::uint64_t timers_set_ = 0;
   std::vector<std::coroutine_handle<>> detached_;  // each frame knows its place here
   std::uint32_t idle_rounds_ = 0;                  // rounds since anything ran
+  TimePoint idle_since_;
 
   std::mutex inbox_mutex_;
   std::condition_variable inbox_filled_;

@@ -81,7 +81,10 @@ std::string IndexCase::pool_url(std::string_view size) const {
     static std::deque<MemoryNodes> all;
     const std::uint64_t bytes = base::parse_size(size).value();
     all.emplace_back(MemoryNodes::Options{.bytes = bytes / 2, .nodes = 2});
-    return pool.starts_with("tcp:") ? all.back().tcp_url() : all.back().mapped_url();
+    // These tests ask for no failures, on machines that may be busy.
+    constexpr std::string_view kPatient = "?timeout=60000";
+    const bool tcp = pool.starts_with("tcp:");
+    return (tcp ? all.back().tcp_url() : all.back().mapped_url()) + std::string(kPatient);
   }
   std::string url = pool;
   return url.replace(url.find(kSizeMark), kSizeMark.size(), size);

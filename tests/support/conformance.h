@@ -30,6 +30,7 @@ using lab::check::RecordedIndex;
 class ConformanceTest : public ::testing::TestWithParam<IndexCase> {
  protected:
   // Checks each index that create_index() made and the test still has.
+  void SetUp() override;
   void TearDown() override;
 
   Pool open_pool(std::string_view size = "256MiB", const PoolOptions& options = {}) const;

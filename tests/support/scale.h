@@ -12,15 +12,21 @@ namespace pando::testing {
 inline constexpr double kSanitizerSlowdown =
     PANDO_THREAD_SANITIZER ? 12.0 : (PANDO_ADDRESS_SANITIZER ? 6.0 : 1.0);
 
-// `n` steps in a plain build, fewer (but at least `least`) under sanitizers. PANDO_TEST_SCALE in
-// the environment, a number such as 0.1 or 10, multiplies all sizes: soaks use it.
+// What a round trip of the fabric under test costs beside one in memory; set by the suite that
+// knows it. Tests on sockets do less in the same time.
+inline double fabric_slowdown = 1.0;
+
+// `n` steps in a plain build, fewer (but at least `least`) under sanitizers and on slow fabrics.
+// PANDO_TEST_SCALE in the environment, a number such as 0.1 or 10, multiplies all sizes: soaks use
+// it.
 inline std::size_t scaled(std::size_t n, std::size_t least = 1) {
   static const double kScale = [] {
     const char* text = std::getenv("PANDO_TEST_SCALE");
     const double asked = text != nullptr ? std::strtod(text, nullptr) : 1.0;
     return (asked > 0 ? asked : 1.0) / kSanitizerSlowdown;
   }();
-  return std::max(least, static_cast<std::size_t>(static_cast<double>(n) * kScale));
+  return std::max(least,
+                  static_cast<std::size_t>(static_cast<double>(n) * kScale / fabric_slowdown));
 }
 
 }  // namespace pando::testing

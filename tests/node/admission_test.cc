@@ -1,0 +1,77 @@
+#include "fabric/node/admission.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+namespace pando::fabric::node {
+namespace {
+
+class AdmissionTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<Header> header_ = std::make_unique<Header>();
+  Admission admission_{*header_};
+
+  ErrorCode refusal(ClientId client) {
+    const Status joined = admission_.join(client);
+    EXPECT_FALSE(joined);
+    return joined ? ErrorCode::kNotFound : joined.error().code();
+  }
+};
+
+TEST_F(AdmissionTest, ClientsComeAndGo) {
+  const ClientId first = admission_.new_client().value();
+  const ClientId second = admission_.new_client().value();
+  EXPECT_NE(first, second);
+  EXPECT_FALSE(admission_.admitted(first));
+  ASSERT_TRUE(admission_.join(first));
+  ASSERT_TRUE(admission_.join(first)) << "again does no harm";
+  EXPECT_TRUE(admission_.admitted(first));
+  EXPECT_FALSE(admission_.admitted(second));
+  EXPECT_EQ(admission_.count(), 1u);
+  admission_.leave(first);
+  EXPECT_FALSE(admission_.admitted(first));
+  EXPECT_EQ(admission_.count(), 0u);
+}
+
+TEST_F(AdmissionTest, AFenceHoldsAgainstAJoinUnderWay) {
+  admission_.fence(7);
+  EXPECT_EQ(refusal(7), ErrorCode::kFenced);
+  EXPECT_TRUE(admission_.join(8));
+  admission_.fence(8);
+  EXPECT_FALSE(admission_.admitted(8));
+  EXPECT_EQ(refusal(8), ErrorCode::kFenced);
+}
+
+TEST_F(AdmissionTest, NoFencedClientIsEverForgotten) {
+  constexpr ClientId kMany = 5 * kMaxFenced;
+  for (ClientId client = 1; client <= kMany; ++client) {
+    if (client % 3 == 0) continue;  // lives on
+    admission_.fence(client);
+  }
+  for (ClientId client = 1; client <= kMany; ++client) {
+    if (client % 3 != 0) {
+      ASSERT_EQ(refusal(client), ErrorCode::kFenced) << client;
+    }
+  }
+  // One that has never been fenced may be too old to join, but the next one is not.
+  EXPECT_TRUE(admission_.join(kMany + 1));
+}
+
+TEST_F(AdmissionTest, FencesInAnyOrder) {
+  for (ClientId client = 4 * kMaxFenced; client > 0; --client) admission_.fence(client);
+  for (ClientId client = 1; client <= 4 * kMaxFenced; ++client) {
+    ASSERT_EQ(refusal(client), ErrorCode::kFenced) << client;
+  }
+}
+
+TEST_F(AdmissionTest, ThereIsRoomForSoMany) {
+  for (ClientId client = 1; client <= kMaxClients; ++client) ASSERT_TRUE(admission_.join(client));
+  EXPECT_EQ(refusal(kMaxClients + 1), ErrorCode::kBusy);
+  admission_.fence(5);
+  EXPECT_TRUE(admission_.join(kMaxClients + 1));
+  EXPECT_EQ(refusal(0), ErrorCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace pando::fabric::node

@@ -1,0 +1,240 @@
+#include "fabric/node/memory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <string>
+
+#include "fabric/node/process.h"
+
+namespace pando::fabric::node {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::uint64_t kBytes = 4 << 20;
+
+// A name of POSIX shared memory, removed at the end.
+class ShmName {
+ public:
+  explicit ShmName(const char* test)
+      : name_("pando-" + std::string(test) + std::to_string(getpid())) {
+    shm_unlink(("/" + name_).c_str());
+  }
+  ~ShmName() { shm_unlink(("/" + name_).c_str()); }
+  const std::string& get() const { return name_; }
+
+ private:
+  std::string name_;
+};
+
+std::uint64_t word_at(const SharedLineMemory& lines, std::uint64_t offset) {
+  std::uint64_t word = 0;
+  EXPECT_TRUE(lines.read(offset, reinterpret_cast<std::byte*>(&word), sizeof(word)));
+  return word;
+}
+
+TEST(NodeMemory, SharedMemorySurvivesItsProcess) {
+  const ShmName name("survives");
+  const MemoryOptions options{.bytes = kBytes, .shm = name.get(), .cluster = "blue"};
+  std::uint64_t life = 0;
+  {
+    const auto memory = NodeMemory::make(options).value();
+    EXPECT_FALSE(memory.survived());
+    life = memory.life();
+    std::uint64_t previous = 0;
+    ASSERT_TRUE(memory.main_lines(0).fetch_add(4096, 77, previous));
+  }
+  const auto memory = NodeMemory::make(options).value();
+  EXPECT_TRUE(memory.survived());
+  EXPECT_EQ(memory.life(), life);
+  EXPECT_EQ(word_at(memory.main_lines(0), 4096), 77u);
+}
+
+TEST(NodeMemory, TwoLivesAreTwo) {
+  EXPECT_NE(NodeMemory::make({.bytes = kBytes}).value().life(),
+            NodeMemory::make({.bytes = kBytes}).value().life());
+}
+
+struct Refused {
+  MemoryOptions options;
+  const char* reason;
+};
+
+TEST(NodeMemory, WhatIsThereIsNotOverwritten) {
+  const ShmName name("refused");
+  {
+    ASSERT_TRUE(NodeMemory::make({.bytes = kBytes, .shm = name.get(), .cluster = "blue"}));
+  }
+  const Refused cases[] = {
+      {{.bytes = 2 * kBytes, .shm = name.get(), .cluster = "blue"},
+       "give the size that it was made"},
+      {{.bytes = kBytes - 4096, .shm = name.get(), .cluster = "blue"}, "was made with size 4MiB"},
+      {{.bytes = kBytes, .shm = name.get(), .cluster = "red"},
+       "belongs to cluster 'blue', not 'red'"},
+      {{.bytes = kBytes, .onchip_bytes = 64, .shm = name.get(), .cluster = "blue"}, "on-chip"},
+  };
+  for (const Refused& each : cases) {
+    const auto made = NodeMemory::make(each.options);
+    ASSERT_FALSE(made) << each.reason;
+    EXPECT_EQ(made.error().code(), ErrorCode::kIncompatible);
+    EXPECT_THAT(made.error().detail(), HasSubstr(each.reason));
+  }
+  EXPECT_TRUE(NodeMemory::make({.bytes = kBytes, .shm = name.get(), .cluster = "blue"}));
+}
+
+TEST(NodeMemory, MemoryOfSomethingElseIsLeftAlone) {
+  const ShmName name("foreign");
+  std::uint64_t mapped = 0;
+  {
+    const auto memory = NodeMemory::make({.bytes = kBytes, .shm = name.get()}).value();
+    memory.header().magic = 0x1234;  // not a node any more
+    mapped = memory.life();
+  }
+  const auto made = NodeMemory::make({.bytes = kBytes, .shm = name.get()});
+  ASSERT_FALSE(made);
+  EXPECT_THAT(made.error().detail(), HasSubstr("no memory node"));
+  (void)mapped;
+}
+
+TEST(NodeMemory, OptionsThatCannotBe) {
+  const Refused cases[] = {
+      {{.bytes = 4096}, "size: 4KiB is not between 1MiB and"},
+      {{.bytes = kBytes, .onchip_bytes = 100}, "onchip: 100"},
+      {{.bytes = kBytes, .onchip_bytes = 2 << 20}, "onchip"},
+      {{.bytes = kBytes, .shm = "a", .file = "b"}, "one of them only"},
+      {{.bytes = kBytes, .shm = "a/b"}, "without '/'"},
+      {{.bytes = kBytes, .cluster = std::string(64, 'x')}, "63 bytes"},
+      {{.bytes = kBytes, .numa_node = 5000}, "numa"},
+  };
+  for (const Refused& each : cases) {
+    const auto made = NodeMemory::make(each.options);
+    ASSERT_FALSE(made) << each.reason;
+    EXPECT_EQ(made.error().code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(made.error().detail(), HasSubstr(each.reason));
+  }
+  const auto nowhere = NodeMemory::make({.bytes = kBytes, .file = "/no/such/folder/file"});
+  ASSERT_FALSE(nowhere);
+  EXPECT_THAT(nowhere.error().detail(), HasSubstr("/no/such/folder/file"));
+}
+
+TEST(NodeMemory, PrefaultTellsHowFarItIs) {
+  std::uint64_t last = 0;
+  std::uint64_t all = 0;
+  const auto memory = NodeMemory::make(
+      {.bytes = 100 << 20, .prefault = true, .progress = [&](std::uint64_t done, std::uint64_t of) {
+         EXPECT_GT(done, last);
+         last = done;
+         all = of;
+       }});
+  ASSERT_TRUE(memory) << memory.error().message();
+  EXPECT_EQ(last, all);
+  EXPECT_GE(all, 100u << 20);
+}
+
+TEST(NodeMemory, AnotherMappingSeesTheSame) {
+  const auto memory = NodeMemory::make({.bytes = kBytes}).value();
+  const auto other = NodeMemory::map(dup(memory.descriptor())).value();
+  EXPECT_NE(memory.data(), other.data());
+  std::uint64_t previous = 0;
+  ASSERT_TRUE(other.main_lines(1).compare_swap(64, 0, 5, ~0ull, ~0ull, previous));
+  EXPECT_EQ(word_at(memory.main_lines(0), 64), 5u);
+  ASSERT_TRUE(memory.onchip_lines(0).fetch_add(64, 9, previous));
+  EXPECT_EQ(word_at(other.onchip_lines(1), 64), 9u);
+}
+
+// ---- Writers that are killed
+// ---------------------------------------------------------------------
+
+class CutOffWriter : public ::testing::Test {
+ protected:
+  static constexpr std::size_t kPen = 3;
+  static constexpr std::uint64_t kAt = 8192 + 40;
+
+  // What a process leaves that is killed between two stores of a WRITE: the stripe held, its pen
+  // filled, and `done` of the bytes there.
+  void cut_off(std::span<const std::byte> bytes, std::size_t done) {
+    const ManyProcesses writer(mapping(), kPen);
+    writer.announce(memory_.data() + kAt, bytes.data(), bytes.size());
+    SharedLineMemory::Sequence& number = sequence(kAt);
+    number.store(writer.held(number.load()));
+    std::memcpy(memory_.data() + kAt, bytes.data(), done);
+  }
+  std::byte* mapping() const { return memory_.data() - kMemoryAt; }
+  SharedLineMemory::Sequence& sequence(std::uint64_t offset) const {
+    auto* const all = reinterpret_cast<SharedLineMemory::Sequence*>(mapping() + kSequencesAt);
+    const std::uint64_t hash = offset / kStripeBytes * 0x9E3779B97F4A7C15u;
+    return all[hash >> (64 - SharedLineMemory::kSequenceBits)];
+  }
+
+  NodeMemory memory_ = NodeMemory::make({.bytes = kBytes}).value();
+};
+
+TEST_F(CutOffWriter, IsFinishedWhole) {
+  std::array<std::byte, 200> bytes;
+  bytes.fill(std::byte{0x5A});
+  for (const std::size_t done : {0u, 16u, 150u, 200u}) {
+    std::memset(memory_.data() + kAt, 0, bytes.size());
+    cut_off(bytes, done);
+    EXPECT_EQ(memory_.finish(kPen + 1), 0u) << "another's";
+    EXPECT_EQ(memory_.finish(kPen), 1u);
+    EXPECT_EQ(memory_.finish(kPen), 0u) << "once is enough";
+    std::array<std::byte, 200> seen;
+    ASSERT_TRUE(memory_.main_lines(0).read(kAt, seen.data(), seen.size()));
+    EXPECT_EQ(seen, bytes) << done << " bytes were there";
+  }
+}
+
+TEST_F(CutOffWriter, WhoWaitsForAStoppedOneGivesUp) {
+  std::array<std::byte, 64> bytes{};
+  cut_off(bytes, 0);
+  std::uint64_t previous = 0;
+  EXPECT_FALSE(memory_.main_lines(0).fetch_add(kAt, 1, previous));
+  EXPECT_TRUE(memory_.main_lines(0).fetch_add(kAt + (1 << 20), 1, previous)) << "others go on";
+  memory_.finish(kPen);
+  EXPECT_TRUE(memory_.main_lines(0).fetch_add(kAt, 1, previous));
+}
+
+// A child writes for ever; it is killed somewhere in it, many times. Every line is whole.
+TEST_F(CutOffWriter, RealProcessesKilledAnywhereLeaveWholeLines) {
+  constexpr int kKills = 60;
+  constexpr std::size_t kLines = 24;
+  for (int i = 0; i < kKills; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      const auto own = NodeMemory::map(dup(memory_.descriptor()));
+      alignas(64) std::array<std::uint64_t, kLines * 8> words;
+      for (std::uint64_t round = 1;; ++round) {
+        words.fill(round);
+        (void)!own->main_lines(kPen).write(8192 + 512, reinterpret_cast<std::byte*>(words.data()),
+                                           sizeof(words));
+      }
+    }
+    usleep(static_cast<useconds_t>(500 + i * 97 % 3000));
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    EXPECT_EQ(process_started(child), 0u);
+    memory_.finish(kPen);
+    std::array<std::uint64_t, kLines * 8> seen;
+    ASSERT_TRUE(memory_.main_lines(0).read(8192 + 512, reinterpret_cast<std::byte*>(seen.data()),
+                                           sizeof(seen)));
+    for (std::size_t word = 0; word < seen.size(); ++word) {
+      ASSERT_EQ(seen[word], seen[word / 8 * 8]) << "line " << word / 8 << " is torn";
+    }
+  }
+}
+
+TEST(Processes, AreKnownByTheirBeginning) {
+  const std::uint64_t own = process_started(getpid());
+  EXPECT_GT(own, 0u);
+  EXPECT_EQ(process_started(getpid()), own);
+  EXPECT_EQ(process_started(0x3fffffff), 0u);
+}
+
+}  // namespace
+}  // namespace pando::fabric::node

@@ -1,0 +1,465 @@
+// What memory nodes do when clients, networks or they themselves fail, seen through the fabrics and
+// through raw sockets.
+
+#include "fabric/node/server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <chrono>
+#include <fstream>
+#include <string>
+
+#include "fabric/conformance.h"
+#include "fabric/open.h"
+#include "fabric/wire/control.h"
+#include "support/memory_nodes.h"
+
+namespace pando::fabric {
+namespace {
+
+using pando::testing::MemoryNodes;
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr Address kWord(0, 4096);
+
+Error error_of_opening(const std::string& url) {
+  const auto fabric = open_fabric(url);
+  EXPECT_FALSE(fabric) << url;
+  return fabric ? Error(ErrorCode::kNotFound) : fabric.error();
+}
+
+Status add_one(Client& client, Address word) {
+  Batch batch;
+  batch.fetch_add(word, 1);
+  return client.submit(batch);
+}
+
+std::uint16_t port_in(const std::string& url) {
+  return static_cast<std::uint16_t>(std::stoul(url.substr(url.rfind(':') + 1)));
+}
+
+// ---- Who may come in
+// -----------------------------------------------------------------------------
+
+class KeyFile {
+ public:
+  explicit KeyFile(const std::string& key) {
+    std::ofstream(path_) << key << "\n";
+    chmod(path_.c_str(), 0600);
+  }
+  ~KeyFile() { unlink(path_.c_str()); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_ = ::testing::TempDir() + "pando-key-" + std::to_string(getpid());
+};
+
+TEST(ComingIn, OnlyWithTheKeyAndToTheRightCluster) {
+  const MemoryNodes nodes({.key = "right", .cluster = "blue"});
+  const std::string url = nodes.tcp_url() + "?timeout=5000&cluster=blue";
+  {
+    const KeyFile key("right");
+    EXPECT_TRUE(open_fabric(url + "&key_file=" + key.path()));
+    const Error red = error_of_opening(nodes.tcp_url() + "?cluster=red&key_file=" + key.path());
+    EXPECT_EQ(red.code(), ErrorCode::kDenied);
+    EXPECT_THAT(red.detail(), HasSubstr("belongs to cluster 'blue', not 'red'"));
+  }
+  const Error without = error_of_opening(url);
+  EXPECT_EQ(without.code(), ErrorCode::kDenied);
+  EXPECT_THAT(without.detail(), HasSubstr("wrong key"));
+  const KeyFile key("wrong");
+  const Error wrong = error_of_opening(url + "&key_file=" + key.path());
+  EXPECT_EQ(wrong.code(), ErrorCode::kDenied);
+  EXPECT_EQ(nodes.counts(0).refused.load(), 3u);
+}
+
+TEST(ComingIn, AKeyForANodeWithoutOneIsToldApart) {
+  const MemoryNodes nodes({});
+  const KeyFile key("some");
+  const Error error = error_of_opening(nodes.tcp_url() + "?key_file=" + key.path());
+  EXPECT_EQ(error.code(), ErrorCode::kDenied);
+  EXPECT_THAT(error.detail(), HasSubstr("the memory node has no key"));
+}
+
+TEST(ComingIn, KeyFilesMustBeThereAndPrivate) {
+  EXPECT_THAT(error_of_opening("tcp:127.0.0.1:1?key_file=/no/such/file").detail(),
+              HasSubstr("/no/such/file"));
+  const KeyFile key("open to all");
+  chmod(key.path().c_str(), 0644);
+  EXPECT_THAT(error_of_opening("tcp:127.0.0.1:1?key_file=" + key.path()).detail(),
+              HasSubstr("open to everyone"));
+}
+
+TEST(ComingIn, NobodyThere) {
+  std::string url;
+  {
+    const MemoryNodes nodes({});
+    url = nodes.tcp_url();
+  }
+  const Error error = error_of_opening(url + "?timeout=500");
+  EXPECT_EQ(error.code(), ErrorCode::kUnavailable);
+  EXPECT_THAT(error.detail(), HasSubstr("127.0.0.1"));
+}
+
+TEST(ComingIn, BadUrlsSayWhatIsWrong) {
+  struct Bad {
+    const char* url;
+    const char* reason;
+  };
+  constexpr Bad kBad[] = {
+      {"tcp:", "the memory nodes are missing"},
+      {"tcp:localhost", "'localhost' is no address"},
+      {"tcp:localhost:many", "port of 'localhost:many'"},
+      {"tcp:localhost:70000", "port"},
+      {"tcp:127.0.0.1:1?speed=9", "'speed' is no parameter of tcp"},
+      {"tcp:127.0.0.1:1?timeout=soon", "timeout: 'soon'"},
+      {"mapped:", "the memory nodes are missing"},
+      {"mapped:127.0.0.1:7470", "is no Unix socket"},
+      {"mapped:unix:", "the path must have"},
+      {"mapped:unix:/no/such/socket", "cannot connect"},
+  };
+  for (const Bad& bad : kBad) {
+    EXPECT_THAT(error_of_opening(bad.url).detail(), HasSubstr(bad.reason)) << bad.url;
+  }
+}
+
+TEST(ComingIn, TheSameNodeTwiceIsNoPool) {
+  const MemoryNodes nodes({});
+  const std::string place = nodes.tcp_url().substr(4);
+  EXPECT_THAT(error_of_opening("tcp:" + place + "," + place).detail(),
+              HasSubstr("one and the same"));
+}
+
+// A connection that speaks for itself.
+class Stranger {
+ public:
+  explicit Stranger(const MemoryNodes& nodes)
+      : place_(wire::parse_place(nodes.tcp_url().substr(4)).value()),
+        socket_(wire::begin_connect(place_).value()) {
+    wait(POLLOUT);
+  }
+  void send(const wire::Bytes& bytes) {
+    wait(POLLOUT);
+    (void)socket_.send(bytes);
+  }
+  // The node's next message; none: it has closed the connection.
+  std::optional<wire::Frame> receive(wire::Bytes& body) {
+    for (;;) {
+      const auto frame = wire::parse_frame(inbox_.bytes(), wire::kMaxBytes).value();
+      if (frame) {
+        const auto at = inbox_.bytes().subspan(sizeof(wire::Frame), frame->bytes);
+        body.assign(at.begin(), at.end());
+        inbox_.drop(sizeof(wire::Frame) + frame->bytes);
+        return frame;
+      }
+      wait(POLLIN);
+      if (!inbox_.fill(socket_)) return std::nullopt;
+    }
+  }
+  bool is_closed() {
+    wire::Bytes body;
+    return !receive(body).has_value();
+  }
+
+ private:
+  void wait(short events) const {
+    pollfd waiting = {.fd = socket_.get(), .events = events, .revents = 0};
+    ASSERT_GT(::poll(&waiting, 1, 20'000), 0);
+  }
+  wire::Place place_;
+  wire::Socket socket_;
+  wire::Inbox inbox_;
+};
+
+wire::Bytes message(wire::Kind kind, std::uint32_t says, std::size_t has) {
+  const wire::Frame frame{.bytes = says, .kind = kind};
+  wire::Bytes bytes(sizeof(frame) + has);
+  std::memcpy(bytes.data(), &frame, sizeof(frame));
+  return bytes;
+}
+
+TEST(Strangers, AreServedNothing) {
+  const MemoryNodes nodes({});
+  const wire::Bytes all[] = {
+      message(wire::Kind::kBatch, 16, 16),        message(wire::Kind::kFence, 8, 8),
+      message(wire::Kind::kLeave, 0, 0),          message(wire::Kind::kProof, 120, 120),
+      message(wire::Kind::kHello, 8, 8),          message(wire::Kind::kHello, 16 << 20, 64),
+      message(static_cast<wire::Kind>(77), 0, 0), wire::Bytes(4096, std::byte{'x'}),
+  };
+  for (const wire::Bytes& each : all) {
+    Stranger stranger(nodes);
+    stranger.send(each);
+    EXPECT_TRUE(stranger.is_closed());
+  }
+  EXPECT_EQ(nodes.counts(0).broken.load(), std::size(all));
+  EXPECT_EQ(nodes.counts(0).reads.load() + nodes.counts(0).writes.load(), 0u);
+  EXPECT_TRUE(open_fabric(nodes.tcp_url())) << "and the node serves on";
+}
+
+TEST(Strangers, OfAnotherVersionAreToldSo) {
+  const MemoryNodes nodes({});
+  for (const auto& [oldest, newest] : {std::pair{7, 9}, std::pair{0, 0}}) {
+    Stranger stranger(nodes);
+    wire::Bytes bytes;
+    wire::append(bytes, wire::Kind::kHello,
+                 wire::Hello{.oldest = static_cast<std::uint16_t>(oldest),
+                             .newest = static_cast<std::uint16_t>(newest)});
+    stranger.send(bytes);
+    wire::Bytes body;
+    const auto frame = stranger.receive(body);
+    ASSERT_TRUE(frame && frame->kind == wire::Kind::kRefusal);
+    const Status refused = wire::parse_status(body);
+    EXPECT_EQ(refused.error().code(), ErrorCode::kIncompatible);
+    EXPECT_THAT(refused.error().detail(), HasSubstr("versions"));
+  }
+}
+
+TEST(Strangers, WhoSaysNothingIsShownTheDoor) {
+  MemoryNodes::Options options;
+  options.server.handshake_time = 50ms;
+  const MemoryNodes nodes(options);
+  Stranger stranger(nodes);
+  EXPECT_TRUE(stranger.is_closed());
+}
+
+TEST(Strangers, TooManyAreTurnedAway) {
+  MemoryNodes::Options options;
+  options.server.max_connections = 3;
+  const MemoryNodes nodes(options);
+  const auto fabric = open_fabric(nodes.tcp_url()).value();
+  Stranger second(nodes);
+  Stranger third(nodes);
+  Stranger fourth(nodes);
+  EXPECT_TRUE(fourth.is_closed());
+  EXPECT_GE(nodes.counts(0).refused.load(), 1u);
+}
+
+// ---- Nodes that go away
+// --------------------------------------------------------------------------
+
+class NodesThatFail : public ::testing::TestWithParam<const char*> {
+ protected:
+  std::unique_ptr<Client> open(const MemoryNodes& nodes) const {
+    const bool tcp = std::string_view(GetParam()) == "tcp";
+    return std::make_unique<Client>(
+        open_fabric((tcp ? nodes.tcp_url() : nodes.mapped_url()) + "?timeout=1000").value());
+  }
+  // A batch may be the one that finds out.
+  static Status settled(Client& client, Address word, ErrorCode wanted) {
+    Status status;
+    for (int i = 0; i < 200; ++i) {
+      status = add_one(client, word);
+      if (!status && status.error().code() == wanted) break;
+      std::this_thread::sleep_for(10ms);
+    }
+    return status;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(All, NodesThatFail, ::testing::Values("tcp", "mapped"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(NodesThatFail, AreUnavailableOthersGoOnAndTheyComeBack) {
+  MemoryNodes nodes({.nodes = 2});
+  const auto client = open(nodes);
+  const Address other(1, 4096);
+  client->write_word(kWord, 10);
+  client->write_word(other, 20);
+  nodes.stop(1);
+  const auto begun = SteadyClock::now();
+  const Status down = settled(*client, other, ErrorCode::kUnavailable);
+  ASSERT_FALSE(down);
+  EXPECT_EQ(down.error().code(), ErrorCode::kUnavailable);
+  EXPECT_THAT(down.error().detail(), HasSubstr("memory node 1"));
+  EXPECT_LT(SteadyClock::now() - begun, 20s);
+  EXPECT_TRUE(add_one(*client, kWord)) << "the other node";
+  nodes.start(1);
+  Status back;
+  for (int i = 0; i < 500 && !(back = add_one(*client, other)); ++i) {
+    std::this_thread::sleep_for(10ms);
+  }
+  EXPECT_TRUE(back) << back.error().message();
+  // What was answered is there; what was not may be.
+  EXPECT_GE(client->read_word(other), 21u);
+  EXPECT_EQ(client->read_word(kWord), 11u);
+}
+
+TEST_P(NodesThatFail, ThatLostTheirMemorySaySo) {
+  MemoryNodes nodes({.nodes = 2});
+  const auto client = open(nodes);
+  client->write_word(Address(1, 4096), 20);
+  nodes.stop(1);
+  nodes.start(1, true);
+  const Status lost = settled(*client, Address(1, 4096), ErrorCode::kDataLost);
+  ASSERT_FALSE(lost);
+  EXPECT_EQ(lost.error().code(), ErrorCode::kDataLost);
+  const Status still = add_one(*client, Address(1, 4096));
+  ASSERT_FALSE(still);
+  EXPECT_EQ(still.error().code(), ErrorCode::kDataLost);
+  EXPECT_TRUE(add_one(*client, kWord)) << "the other node";
+  EXPECT_TRUE(client->fabric().fence(1'000)) << "there is nothing to harm";
+}
+
+TEST(TcpClients, WhatIsUnderWayWhenANodeStopsEndsInTime) {
+  MemoryNodes nodes({});
+  Client client(open_fabric(nodes.tcp_url() + "?timeout=300").value());
+  client.write_word(kWord, 0);
+  std::size_t ended = 0;
+  const auto add_for_ever = [&]() -> Task<void> {
+    Status status;
+    while (status) {
+      Batch batch;
+      batch.fetch_add(kWord, 1);
+      status = co_await client.endpoint().submit(batch);
+      if (!status) {
+        const bool sent = batch[0].outcome == Outcome::kIndeterminate;
+        EXPECT_EQ(status.error().code(),
+                  sent ? ErrorCode::kIndeterminate : ErrorCode::kUnavailable);
+      }
+    }
+    ++ended;
+  };
+  for (int i = 0; i < 16; ++i) client.worker().spawn(add_for_ever());
+  std::thread stopper([&] {
+    std::this_thread::sleep_for(50ms);
+    nodes.stop(0);
+  });
+  const auto begun = SteadyClock::now();
+  client.worker().run();
+  EXPECT_LT(SteadyClock::now() - begun, 20s);
+  EXPECT_EQ(ended, 16u);
+  stopper.join();
+}
+
+// ---- Fencing
+// -------------------------------------------------------------------------------------
+
+TEST(Fencing, AClientThatWasShutOutStaysOut) {
+  const MemoryNodes nodes({.nodes = 2});
+  Client watcher(open_fabric(nodes.tcp_url()).value());
+  Client victim(open_fabric(nodes.tcp_url()).value());
+  victim.write_word(kWord, 1);
+  victim.write_word(Address(1, 4096), 1);
+  ASSERT_TRUE(watcher.fabric().fence(victim.fabric().client()));
+  for (int i = 0; i < 3; ++i) {
+    for (const Address word : {kWord, Address(1, 4096)}) {
+      const Status status = add_one(victim, word);
+      ASSERT_FALSE(status);
+      EXPECT_EQ(status.error().code(), ErrorCode::kFenced);
+    }
+  }
+  task::Worker worker;
+  const auto another = victim.fabric().open_endpoint(worker).value();
+  Batch batch;
+  batch.fetch_add(kWord, 1);
+  const auto submit = [&]() -> Task<Status> { co_return co_await another->submit(batch); };
+  const Status anew = worker.run(submit());
+  ASSERT_FALSE(anew);
+  EXPECT_EQ(anew.error().code(), ErrorCode::kFenced) << "by a new connection, too";
+  EXPECT_EQ(watcher.read_word(kWord), 1u);
+  EXPECT_EQ(watcher.read_word(Address(1, 4096)), 1u);
+  EXPECT_TRUE(victim.fabric().attach()) << "as somebody else it may come in";
+}
+
+TEST(Fencing, AMappedClientIsThereAsLongAsItsProcess) {
+  const MemoryNodes nodes({});
+  Client watcher(open_fabric(nodes.tcp_url()).value());
+  auto victim = std::make_unique<Client>(open_fabric(nodes.mapped_url()).value());
+  const ClientId id = victim->fabric().client();
+  const Status busy = watcher.fabric().fence(id);
+  ASSERT_FALSE(busy);
+  EXPECT_EQ(busy.error().code(), ErrorCode::kBusy);
+  EXPECT_THAT(busy.error().detail(), HasSubstr(std::to_string(getpid())));
+  EXPECT_TRUE(add_one(*victim, kWord));
+  victim.reset();
+  EXPECT_TRUE(watcher.fabric().fence(id));
+}
+
+// What a client sent by a connection that broke happens before what it sends by the next, or never.
+TEST(Generations, ANewerOneEndsTheConnectionsOfOlderOnes) {
+  const MemoryNodes nodes({});
+  const wire::Place place = wire::parse_place(nodes.tcp_url().substr(4)).value();
+  const auto open = [&](ClientId client, std::uint32_t generation, bool joins) {
+    return wire::ControlLink::open(place, "", "",
+                                   {.client = client,
+                                    .generation = generation,
+                                    .purpose = wire::Purpose::kVerbs,
+                                    .joins = static_cast<std::uint8_t>(joins ? 1 : 0)},
+                                   20s);
+  };
+  auto first = open(0, 1, true).value();
+  const ClientId client = first.welcome().client;
+  auto same = open(client, 1, false).value();
+  EXPECT_TRUE(first.fence(1'000, 20s)) << "both live";
+  auto newer = open(client, 2, false).value();
+  EXPECT_FALSE(first.fence(1'000, 20s));
+  EXPECT_FALSE(same.fence(1'000, 20s));
+  EXPECT_TRUE(newer.fence(1'000, 20s));
+  const auto unknown = open(client + 7, 1, false);
+  ASSERT_FALSE(unknown);
+  EXPECT_EQ(unknown.error().code(), ErrorCode::kFenced);
+}
+
+// ---- Both ways to one memory
+// ---------------------------------------------------------------------
+
+TEST(MixedClients, AtomicsOfBothKindsAreExact) {
+  const MemoryNodes nodes({});
+  constexpr std::uint64_t kRounds = 2'000;
+  const auto add_often = [](const std::string& url) {
+    Client client(open_fabric(url).value());
+    for (std::uint64_t i = 0; i < kRounds; ++i) ASSERT_TRUE(add_one(client, kWord));
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back(add_often, nodes.tcp_url());
+    threads.emplace_back(add_often, nodes.mapped_url());
+  }
+  for (auto& thread : threads) thread.join();
+  Client reader(open_fabric(nodes.tcp_url()).value());
+  EXPECT_EQ(reader.read_word(kWord), 4 * kRounds);
+}
+
+// ---- HTTP
+// ----------------------------------------------------------------------------------------
+
+std::string get(const std::string& place, const std::string& request) {
+  const wire::Socket socket = wire::begin_connect(wire::parse_place(place).value()).value();
+  pollfd waiting = {.fd = socket.get(), .events = POLLOUT, .revents = 0};
+  ::poll(&waiting, 1, 20'000);
+  (void)socket.send(std::as_bytes(std::span(request)));
+  std::string answer;
+  std::array<std::byte, 4096> bytes;
+  waiting.events = POLLIN;
+  while (::poll(&waiting, 1, 20'000) > 0) {
+    const auto got = socket.receive(bytes);
+    if (!got) break;
+    answer.append(reinterpret_cast<const char*>(bytes.data()), *got);
+  }
+  return answer;
+}
+
+TEST(Http, TellsMetricsAndHealth) {
+  const MemoryNodes nodes({});
+  Client client(open_fabric(nodes.tcp_url()).value());
+  client.write_word(kWord, 1);
+  EXPECT_EQ(client.read_word(kWord), 1u);
+  const std::string metrics = get(nodes.http(0), "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_THAT(metrics, HasSubstr("200 OK"));
+  EXPECT_THAT(metrics, HasSubstr("pando_node_verbs_total{kind=\"read\"} 1\n"));
+  EXPECT_THAT(metrics, HasSubstr("pando_node_verbs_total{kind=\"write\"} 1\n"));
+  EXPECT_THAT(metrics, HasSubstr("pando_node_clients 1\n"));
+  EXPECT_THAT(metrics, HasSubstr("pando_node_memory_bytes 16777216\n"));
+  EXPECT_THAT(get(nodes.http(0), "GET /health HTTP/1.0\r\n\r\n"), HasSubstr("\r\n\r\nok\n"));
+  EXPECT_THAT(get(nodes.http(0), "GET /else HTTP/1.1\r\n\r\n"), HasSubstr("404"));
+  EXPECT_THAT(get(nodes.http(0), "POST /metrics HTTP/1.1\r\n\r\n"), HasSubstr("405"));
+  EXPECT_EQ(get(nodes.http(0), std::string(9000, 'x')), "");
+  EXPECT_EQ(port_in(nodes.http(0)) != 0, true);
+}
+
+}  // namespace
+}  // namespace pando::fabric
