@@ -8,6 +8,8 @@ set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/Pando")
 install(TARGETS pando EXPORT PandoTargets)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/" TYPE INCLUDE FILES_MATCHING PATTERN "*.h")
 install(EXPORT PandoTargets NAMESPACE pando:: DESTINATION "${package_dir}")
+install(FILES "${PROJECT_SOURCE_DIR}/packaging/pando-memnode@.service"
+  DESTINATION lib/systemd/system)
 if(TARGET pando_cli)
   install(TARGETS pando_cli)
 endif()

@@ -1,0 +1,119 @@
+// `pando memnode` as a process.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include "cluster/daemon.h"
+#include <pando/pando.h>
+
+namespace pando::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+std::string failure_of(std::vector<std::string> words) {
+  try {
+    const Daemon daemon(std::move(words));
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "it serves";
+}
+
+TEST(Memnode, ServesAndEndsInOrder) {
+  Daemon daemon({"--size", "64MiB", "--log-format", "json"});
+  {
+    auto pool = Pool::open("tcp:" + daemon.place()).value();
+    auto index = pool.create_index("users").value();
+    ASSERT_TRUE(index.put(42, "Ada"));
+    EXPECT_EQ(index.get(42).value(), "Ada");
+  }
+  daemon.signal(SIGTERM);
+  EXPECT_EQ(daemon.wait(), 0);
+  EXPECT_THAT(daemon.log(), HasSubstr(R"("event":"serving","detail":"127.0.0.1:)"));
+  EXPECT_THAT(daemon.log(), HasSubstr(R"("event":"stopping","detail":"SIGTERM")"));
+}
+
+TEST(Memnode, SaysWhatIsWrong) {
+  const Daemon first({"--size", "2MiB"});
+  EXPECT_THAT(failure_of({"--size", "2MiB", "--listen", first.place()}),
+              HasSubstr("Address already in use; choose another port"));
+  EXPECT_THAT(failure_of({"--size", "2KiB"}), HasSubstr("size: 2KiB is not between 1MiB and"));
+  EXPECT_THAT(failure_of({"--size", "many"}), HasSubstr("--size: 'many' is not a size"));
+  EXPECT_THAT(failure_of({}), HasSubstr("--size is required"));
+  EXPECT_THAT(failure_of({"--size", "2MiB", "--key-file", "/no/such/key"}),
+              HasSubstr("--key-file: key file '/no/such/key': No such file"));
+  EXPECT_THAT(failure_of({"--size", "2MiB", "--log-file", "/no/such/log"}),
+              HasSubstr("--log-file: '/no/such/log'"));
+  EXPECT_THAT(failure_of({"--size", "2MiB", "--huge", "maybe"}), HasSubstr("--huge: 'maybe'"));
+  EXPECT_THAT(failure_of({"--size", "2MiB", "--file", "/no/such/file"}),
+              HasSubstr("'/no/such/file' cannot be opened"));
+  EXPECT_THAT(failure_of({"--size", "2MiB", "--listen", "somewhere"}),
+              HasSubstr("--listen: 'somewhere' is no address"));
+}
+
+TEST(Memnode, AFullDiskForLogsCostsEventsNotService) {
+  if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "there is no /dev/full here";
+  // Its place is not told, so it is chosen.
+  const std::string socket = ::testing::TempDir() + "pando-full-" + std::to_string(getpid());
+  EXPECT_THAT(
+      failure_of({"--size", "2MiB", "--log-file", "/dev/full", "--listen", "unix:" + socket}),
+      HasSubstr("the log '/dev/full' cannot be written: No space left on device"));
+}
+
+TEST(Memnode, SharedMemoryOutlivesAKilledProcess) {
+  const std::string name = "pando-outlives-" + std::to_string(getpid());
+  Daemon daemon({"--size", "64MiB", "--shm", name});
+  auto pool = Pool::open("tcp:" + daemon.place()).value();
+  auto index = pool.create_index("users").value();
+  for (std::uint64_t key = 0; key < 1000; ++key) {
+    ASSERT_TRUE(index.put(key, std::to_string(key)));
+  }
+  daemon.signal(SIGKILL);
+  EXPECT_EQ(daemon.wait(), 128 + SIGKILL);
+  const auto begun = std::chrono::steady_clock::now();
+  const auto gone = index.get(1);
+  ASSERT_FALSE(gone);
+  EXPECT_EQ(gone.error().code(), ErrorCode::kUnavailable);
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, 30s);
+  daemon.start_again();
+  EXPECT_THAT(daemon.log(), HasSubstr("taken over as it was"));
+  Result<std::string> back = index.get(1);
+  for (int i = 0; i < 100 && !back; ++i) {
+    std::this_thread::sleep_for(50ms);
+    back = index.get(1);
+  }
+  ASSERT_TRUE(back) << back.error().message();
+  for (std::uint64_t key = 0; key < 1000; ++key) {
+    EXPECT_EQ(index.get(key).value_or("nothing"), std::to_string(key));
+  }
+  EXPECT_TRUE(index.put(5, "new"));
+  shm_unlink(("/" + name).c_str());
+}
+
+TEST(Memnode, WithoutItsMemoryThePoolIsLost) {
+  Daemon daemon({"--size", "64MiB"});
+  auto pool = Pool::open("tcp:" + daemon.place()).value();
+  auto index = pool.create_index("users").value();
+  ASSERT_TRUE(index.put(1, "one"));
+  daemon.signal(SIGKILL);
+  daemon.wait();
+  daemon.start_again();
+  Result<std::string> lost = index.get(1);
+  for (int i = 0; i < 100 && !lost && lost.error().code() != ErrorCode::kDataLost; ++i) {
+    std::this_thread::sleep_for(50ms);
+    lost = index.get(1);
+  }
+  ASSERT_FALSE(lost);
+  EXPECT_EQ(lost.error().code(), ErrorCode::kDataLost);
+}
+
+}  // namespace
+}  // namespace pando::testing
