@@ -34,6 +34,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -267,6 +268,28 @@ class Leaf : public Node<K> {
       if (empty(i)) return i;
     }
     return capacity();
+  }
+
+  // The same of several homes at once, whose neighbourhoods are among the entries that were read.
+  bool agrees(const std::bitset<kMaxSpan>& read, const std::bitset<kMaxSpan>& homes,
+              std::uint16_t expected) const {
+    std::array<std::uint16_t, kMaxSpan> seen = {};
+    bool same = true;
+    for (std::size_t i = 0; i < capacity(); ++i) {
+      if (!read[i]) continue;
+      same &= version(i) == expected;
+      if (empty(i)) continue;
+      const std::size_t home = home_of(i);
+      if (!homes[home]) continue;
+      const std::size_t d = geometry_->distance(home, i);
+      if (d >= geometry_->neighbourhood) return false;
+      seen[home] = static_cast<std::uint16_t>(seen[home] | 1u << d);
+      same &= stamp(i) == moves(home);
+    }
+    if (mutated(Mutant::kNoVersionCheck)) same = true;
+    if (mutated(Mutant::kNoBitmapCheck)) return same;
+    for (std::size_t i = 0; i < capacity(); ++i) same &= !homes[i] || seen[i] == bitmap(i);
+    return same;
   }
 
   // --- The whole leaf ---

@@ -58,6 +58,10 @@ SettingTable Options::table() {
              false,
              {"4096", "65536"}});
   add_merge_and_scan(table, merge, parallel_scan);
+  table.add({"exclude", &exclude,
+             "scans of integer keys leave out entries that cannot be in range, and the header "
+             "(where replicas=on); off: they read whole leaves",
+             false});
   add_combining(table, combine);
   return table;
 }
