@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <ostream>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -156,6 +157,20 @@ TEST(Seeds, CoverEverythingThatCanGoWrong) {
   for (const auto& [name, count] : counts) EXPECT_GT(count, 0u) << name;
   EXPECT_FALSE(covered.index.empty());
   for (const auto& [name, count] : covered.index) EXPECT_GT(count, 0u) << name;
+}
+
+TEST(Seeds, CoverWhatChimeHasMore) {
+  CampaignOptions options{.indexes = {"chime"}, .first_seed = 1, .last_seed = 200};
+  options.jobs = std::max(2u, std::thread::hardware_concurrency());
+  const CampaignReport report = run_seeds(options);
+  ASSERT_EQ(report.runs, 200u) << describe_failures(report);
+  std::set<std::string, std::less<>> counted;
+  for (const auto& [name, count] : report.coverage.front().index) {
+    EXPECT_GT(count, 0u) << name;
+    counted.insert(name);
+  }
+  EXPECT_TRUE(counted.contains("partial_leaf_scans"));
+  EXPECT_TRUE(counted.contains("hops"));
 }
 
 // Each fault alone does what it says, and nothing else does.

@@ -44,6 +44,10 @@ SettingTable Options::table() {
              "replicas hold the sibling, to be compared with the cached parent; off: high fences "
              "(integer keys)",
              true});
+  table.add({"ordered_homes", &leaf.ordered,
+             "consecutive integer keys stand side by side, so that scans read less of a leaf; off: "
+             "where a hash says",
+             true});
   add_cache_and_locks(table, tree, true);
   table.add({"vacancy", &vacancy, "inserts read as much as the vacancy map asks for; off: the leaf",
              false});

@@ -68,7 +68,7 @@ class LeafForecast {
   double look(double width, double density) {
     const double need = std::max(0.0, missing_ - sum_);
     const double scatter = std::sqrt(variance_ + need * (1 - density));
-    const double enough = std::ceil((missing_ + scatter - sum_) / density);
+    const double enough = std::round((missing_ + scatter - sum_) / density);
     if (enough <= width) {
       enough_ = true;
       return std::max(1.0, enough);
