@@ -10,8 +10,8 @@
 //
 // Falling short costs a round trip more, a leaf too many its bytes. LeafForecast asks for so many
 // keys more than are missing as the sum scatters by (one standard deviation, each key of a range
-// being there by chance): since the last leaf comes whole, one scan in a hundred or fewer then
-// falls short, for a sixth of a leaf more; where all keys are there, none, for nothing.
+// being there by chance): since the last leaf comes whole, one scan in fifty or fewer then falls
+// short, for a sixth of a leaf more; where all keys are there, none, for nothing.
 //
 // Thread-safe; an update may get lost.
 #pragma once
