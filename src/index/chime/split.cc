@@ -36,6 +36,11 @@ Task<Status> Chime<K>::split(Operation& op, const Wanted& wanted, const NodeRef&
       }
     }
     middle = near[near.size() / 2];
+    if (options_.leaf.ordered && near.size() > 1) {
+      // They are neighbours in order, too. Any cut between them makes room.
+      middle =
+          std::clamp(split_point(all.size(), place_of_new, false), near.front() + 1, near.back());
+    }
   }
   std::size_t in_the_way = 0;  // entries near by that go where the new key goes, or are unreadable
   for (std::size_t d = 0; d < options_.leaf.neighbourhood; ++d) {
