@@ -114,11 +114,11 @@ std::string describe(const Bench& bench) {
                                                bench.simulation->nodes, bench.simulation->preset)
                                  : lab::fabric_of(bench.pool_url);
   return fmt::format(
-      "{} {} keys, values of {}, {} compute node(s) with {}, {} client(s) with {} coroutine(s), "
+      "{} {}{} keys, values of {}, {} compute node(s) with {}, {} client(s) with {} coroutine(s), "
       "{}\n",
-      lab::human_count(run.keys), integers ? "integer" : "string",
-      lab::human_bytes(static_cast<double>(run.value_size)), run.compute_nodes,
-      lab::human_bytes(static_cast<double>(bench.pool.compute_budget)),
+      lab::human_count(run.keys), run.key_space.is_dense() ? "dense " : "",
+      integers ? "integer" : "string", lab::human_bytes(static_cast<double>(run.value_size)),
+      run.compute_nodes, lab::human_bytes(static_cast<double>(bench.pool.compute_budget)),
       fmt::join(bench.clients, ", "), run.tasks, fabric);
 }
 

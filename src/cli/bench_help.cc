@@ -83,6 +83,11 @@ void add_options(CLI::App& parser, BenchWords& words) {
   parser.add_option("--order", words.order, "Order of insertion: random, sequential")
       ->type_name("ORDER")
       ->capture_default_str();
+  parser
+      .add_option("--key-space", words.key_space,
+                  "Integer keys: scattered over all 64-bit integers, or dense: 0, 1, 2 ...")
+      ->type_name("NAME")
+      ->capture_default_str();
   parser.add_option("--value-size", words.value_size, "Bytes of a value, 0 to 1MiB")
       ->type_name("SIZE")
       ->capture_default_str();

@@ -66,7 +66,16 @@ Status read_keys(const BenchWords& words, Bench& bench) {
     return invalid("--order",
                    fmt::format("no order '{}'; there are random, sequential", words.order));
   }
-  bench.runner.key_space = lab::KeySpace(type, order);
+  if (words.key_space != "scattered" && words.key_space != "dense") {
+    return invalid("--key-space",
+                   fmt::format("no key space '{}'; there are scattered, dense", words.key_space));
+  }
+  const bool dense = words.key_space == "dense";
+  if (dense && type != KeyType::kInteger) {
+    return invalid("--key-space", "dense: of integer keys only");
+  }
+  bench.runner.key_space =
+      dense ? lab::KeySpace::dense(order, bench.runner.keys) : lab::KeySpace(type, order);
   return {};
 }
 

@@ -24,6 +24,7 @@ struct BenchWords {
   std::string pool;  // a URL, in place of the three above
   std::vector<std::string> keys;
   std::string order = "random";
+  std::string key_space = "scattered";
   std::string value_size = "8";
   std::string distribution = "workload";
   double theta = 0.99;

@@ -64,7 +64,10 @@ void spell_sequential(KeySpace::Buffer& buffer, std::uint64_t item) {
 
 Key KeySpace::key(std::uint64_t item, Buffer& buffer) const {
   if (type_ == KeyType::kInteger) {
-    return order_ == Order::kRandom ? Key(base::mix64(item)) : Key(item);
+    if (order_ == Order::kSequential) return Key(item);
+    if (!dense_) return Key(base::mix64(item));
+    const std::uint64_t within = item % dense_->count;
+    return Key(item - within + dense_->place(within));
   }
   if (order_ == Order::kRandom) {
     spell_random(buffer, item);

@@ -65,6 +65,7 @@ Json run_json(const RunReport& run, const RunnerOptions& options) {
                {"clients", run.clients},
                {"coroutines", run.is_peer ? 1 : options.tasks},
                {"key_type", options.key_space.type() == KeyType::kInteger ? "integer" : "string"},
+               {"key_space", options.key_space.is_dense() ? "dense" : "scattered"},
                {"value_bytes", options.value_size},
                {"distribution", to_string(run.distribution)},
                {"theta", options.theta},

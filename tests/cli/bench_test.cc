@@ -43,6 +43,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadWord{"bench --keys 0", "--keys", "number of keys"},
         BadWord{"bench --keys 100G", "100", "take fewer keys"},
         BadWord{"bench --order sorted", "'sorted'", "random, sequential"},
+        BadWord{"bench --key-space full", "'full'", "scattered, dense"},
+        BadWord{"bench --key-space dense --keys string", "--key-space", "integer"},
         BadWord{"bench --distribution normal", "'normal'", "zipf, uniform, latest"},
         BadWord{"bench --theta -1", "--theta", "between 0 and 100"},
         BadWord{"bench --ops 1x", "'1x'", "10M"}, BadWord{"bench --ops 0", "--ops", "at least 1"},
@@ -81,9 +83,10 @@ TEST_F(Program, BenchPrintsATableAndWritesJson) {
   EXPECT_EQ(json["version"], 1);
   ASSERT_EQ(json["runs"].size(), 14u);
   for (const auto& run : json["runs"]) {
-    for (const char* field : {"index", "workload", "fabric", "keys", "ops", "compute_nodes",
-                              "clients", "mops", "p50_us", "p99_us", "round_trips_per_op",
-                              "bytes_per_op", "compute_bytes", "remote_bytes", "operations"}) {
+    for (const char* field :
+         {"index", "workload", "fabric", "keys", "key_space", "ops", "compute_nodes", "clients",
+          "mops", "p50_us", "p99_us", "round_trips_per_op", "bytes_per_op", "compute_bytes",
+          "remote_bytes", "operations"}) {
       EXPECT_TRUE(run.contains(field)) << field;
     }
     EXPECT_TRUE(run["index"] == "sherman" || run["index"] == "chime") << run["index"];
@@ -105,6 +108,16 @@ TEST_F(Program, BenchRunsOnSeveralComputeNodesWithStrings) {
       "bench --quiet --keys 5k,string --value-size 100 --ops 2k --compute-nodes 2 --clients 4 "
       "--coroutines 4 --pool 'embedded?nodes=2'");
   EXPECT_EQ(outcome.code, 0) << outcome.output;
+}
+
+TEST_F(Program, BenchHasDenseKeys) {
+  const Folder folder;
+  const std::string file = folder.path() / "out.json";
+  const Outcome outcome =
+      run_pando("bench --quiet --keys 5k --key-space dense --ops 2k --json '" + file + "'");
+  ASSERT_EQ(outcome.code, 0) << outcome.output;
+  const auto json = nlohmann::json::parse(std::ifstream(file));
+  for (const auto& run : json["runs"]) EXPECT_EQ(run["key_space"], "dense");
 }
 
 TEST_F(Program, BenchSweepsClientsInSimulatedTime) {

@@ -1,6 +1,7 @@
 #include "cluster/daemon.h"
 
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,7 +21,8 @@ namespace pando::testing {
 
 using namespace std::chrono_literals;
 
-Daemon::Daemon(std::vector<std::string> words) : words_(std::move(words)) {
+Daemon::Daemon(std::vector<std::string> words, std::chrono::seconds patience)
+    : words_(std::move(words)), patience_(patience) {
   std::string pattern = std::filesystem::temp_directory_path() / "pando-memnode-XXXXXX";
   const int file = mkstemp(pattern.data());
   if (file < 0) throw std::runtime_error("no temporary file");
@@ -42,8 +44,10 @@ void Daemon::start(const std::string& listen) {
   std::filesystem::resize_file(log_path_, 0);
   process_ = fork();
   if (process_ == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // no test leaves one behind
     const int log = open(log_path_.c_str(), O_WRONLY | O_APPEND);
     dup2(log, STDERR_FILENO);
+    dup2(log, STDOUT_FILENO);
     std::vector<std::string> all = {PANDO_BINARY, "memnode", "--listen", listen};
     all.insert(all.end(), words_.begin(), words_.end());
     std::vector<char*> arguments;
@@ -52,13 +56,14 @@ void Daemon::start(const std::string& listen) {
     execvp(arguments[0], arguments.data());
     _exit(127);
   }
-  constexpr std::string_view kServing = "serving: ";
-  for (int i = 0; i < 3000; ++i) {
+  const auto until = std::chrono::steady_clock::now() + patience_;
+  while (std::chrono::steady_clock::now() < until) {
     const std::string text = log();
-    if (const std::size_t at = text.find(kServing);
+    // As text or as an object.
+    if (const std::size_t at = text.find("serving");
         at != std::string::npos && text.find('\n', at) != std::string::npos) {
-      const std::size_t begin = at + kServing.size();
-      place_ = text.substr(begin, text.find_first_of(" \n", begin) - begin);
+      const std::size_t begin = text.find("127.0.0.1", at);
+      place_ = text.substr(begin, text.find_first_of(" \"\n", begin) - begin);
       return;
     }
     int status = 0;

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,8 @@ class Daemon {
  public:
   // Starts it and waits until it serves; throws where it does not. `words` follow `memnode`; it
   // listens at a port of its own.
-  explicit Daemon(std::vector<std::string> words);
+  explicit Daemon(std::vector<std::string> words,
+                  std::chrono::seconds patience = std::chrono::seconds(30));
   ~Daemon();
   Daemon(const Daemon&) = delete;
   Daemon& operator=(const Daemon&) = delete;
@@ -29,6 +31,7 @@ class Daemon {
   void start(const std::string& listen);
 
   std::vector<std::string> words_;
+  std::chrono::seconds patience_;
   std::string log_path_;
   std::string place_;
   pid_t process_ = -1;

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -147,6 +148,7 @@ TEST_P(Survival, NothingIsLostAndNothingIsWrong) {
     const std::size_t number = started++;
     clients[place] = fork();
     if (clients[place] == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
       work(url, *board, number);
       _exit(0);
     }

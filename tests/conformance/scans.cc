@@ -173,6 +173,54 @@ TEST_P(Scans, KeysPresentThroughoutAreNeverMissed) {
   });
 }
 
+// Consecutive keys, most of them there: scans of parts of leaves. Those divisible by 4 stay.
+TEST_P(Scans, OfConsecutiveKeysUnderWriters) {
+  PANDO_NEEDS_THREADS();
+  Pool pool = open_pool();
+  const Index index = create_index(pool);
+  const std::uint64_t count = scaled(3'000, 600);
+  fill(index, 0, count);
+  std::atomic<bool> stop{false};
+  const std::vector<Index> views = open_on_nodes(pool, 4);
+  run_threads(views.size(), [&](std::size_t thread) {
+    const Index& view = views[thread];
+    std::mt19937_64 random(thread);
+    if (thread < 2) {
+      while (!stop) {
+        const std::uint64_t n = random() % count;
+        // Values change, too: they have the key's number and one of two ends.
+        const std::string value = numbered_value(n) + (random() % 2 == 0 ? "a" : "b");
+        const Status status =
+            n % 4 == 0 || random() % 2 == 0 ? view.put(key(n), value) : view.erase(key(n));
+        if (!status) EXPECT_TRUE(failed_with(status, ErrorCode::kNotFound));
+      }
+      return;
+    }
+    for (std::size_t round = 0; round < scaled(6'000, 400); ++round) {
+      const std::uint64_t first = random() % count;
+      const std::size_t limit = 1 + random() % 60;
+      const std::vector<Entry> entries = must(view.scan(key(first), limit));
+      std::uint64_t above = first;  // nothing may appear below this
+      for (const Entry& entry : entries) {
+        const std::uint64_t n = number_of(entry.key);
+        EXPECT_GE(n, above) << "out of order or twice";
+        EXPECT_LE(n, (above + 3) / 4 * 4) << "a key that was there throughout is missing";
+        EXPECT_TRUE(entry.value.starts_with(numbered_value(n)));
+        above = n + 1;
+      }
+      EXPECT_LE(entries.size(), limit);
+      if (entries.size() < limit) EXPECT_GE((above + 3) / 4 * 4, count) << "the last are missing";
+      if (::testing::Test::HasFailure()) break;
+    }
+    if (thread == 2) stop = true;
+  });
+  // Chime reads parts of leaves for them.
+  for (const auto& [name, number] : views[2].stats().counts) {
+    if (name != "partial_leaf_scans") continue;
+    EXPECT_EQ(number > 0, key_type() == KeyType::kInteger);
+  }
+}
+
 // The contract in full, by the checker: each scanned key is a read during the scan.
 TEST_P(Scans, ValuesAndAbsencesAreOfTheScansTime) {
   PANDO_NEEDS_THREADS();

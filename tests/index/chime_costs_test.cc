@@ -268,8 +268,68 @@ TEST(ChimeCosts, UsualOperations) {
   // The entry, and the lock word.
   EXPECT_TRUE(always(cost.update, &Counters::bytes_written, tree.geometry().slot_bytes + 8));
   EXPECT_TRUE(always(cost.update_hot, &Counters::bytes_written, tree.geometry().slot_bytes + 8));
+  // Of keys that lie apart, all entries of the leaves, without the header.
+  EXPECT_LE(cost.scan.sum.bytes_read, cost.scan.sum.reads * (tree.geometry().bytes - 60));
+  EXPECT_LE(cost.scan.most.reads, 5u);
+  EXPECT_EQ(tree.stat("partial_leaf_scans"), 0u);
+}
+
+TEST(ChimeCosts, WithoutExclusionScansReadWholeLeaves) {
+  const ChimeTree tree("exclude=off");
+  const Usual cost(tree);
+  EXPECT_TRUE(always(cost.scan, kRoundTrips, 1));
   EXPECT_EQ(cost.scan.sum.bytes_read, cost.scan.sum.reads * tree.geometry().bytes);
   EXPECT_LE(cost.scan.most.reads, 5u);
+}
+
+// Consecutive keys, inserted in no order: leaves of all widths.
+struct DenseTree {
+  static constexpr std::uint64_t kCount = 20'000;
+  Pool pool = must(Pool::open("embedded:64MiB"));
+  Index index;
+
+  explicit DenseTree(const std::string& settings)
+      : index(must(pool.create_index("index", IndexOptions::parse("chime:" + settings).value()))) {
+    std::vector<std::uint64_t> keys(kCount);
+    for (std::uint64_t n = 0; n < kCount; ++n) keys[n] = n;
+    std::ranges::shuffle(keys, std::mt19937_64(5));
+    for (const std::uint64_t key : keys) must(index.insert(key, ChimeTree::value(key)));
+    for (std::uint64_t n = 0; n < kCount; ++n) must(index.get(n));
+  }
+  Costs scans(std::size_t length) const {
+    (void)must(index.scan(0, kCount));  // to learn that all keys are there
+    Costs costs;
+    for (std::uint64_t i = 0; i < kSamples; ++i) {
+      const std::uint64_t first = i * 7919 % (kCount - 500);
+      costs.add(cost_of([&](Counters* cost) {
+        const auto entries = must(index.scan(first, length, cost));
+        ASSERT_EQ(entries.size(), length);
+        for (std::size_t n = 0; n < length; ++n) {
+          ASSERT_EQ(entries[n].key.integer(), first + n);
+          ASSERT_EQ(entries[n].value, ChimeTree::value(first + n));
+        }
+      }));
+    }
+    return costs;
+  }
+};
+
+TEST(ChimeCosts, ScansOfConsecutiveKeysLeaveOutWhatCannotBeInRange) {
+  const DenseTree tree("exclude=on");
+  const DenseTree whole("exclude=off");
+  const DenseTree ordered("ordered_homes=on");
+  for (const std::size_t length : {1u, 10u, 50u, 100u}) {
+    const Costs part = tree.scans(length);
+    EXPECT_LE(part.mean(kRoundTrips), 1.01) << length;
+    EXPECT_LE(ordered.scans(length).mean(kRoundTrips), 1.01) << length;
+    EXPECT_LE(whole.scans(length).mean(kRoundTrips), 1.01) << length;
+    EXPECT_LT(part.mean(kBytesRead), 0.9 * whole.scans(length).mean(kBytesRead)) << length;
+    EXPECT_LT(ordered.scans(length).mean(kBytesRead), 0.75 * whole.scans(length).mean(kBytesRead))
+        << length;
+  }
+  EXPECT_LE(tree.scans(1).mean(kBytesRead), kNeighbourhoodBytes) << "like a get";
+  EXPECT_GT(ChimeTree::stat_of(tree.index, "partial_leaf_scans"), kSamples);
+  EXPECT_EQ(ChimeTree::stat_of(whole.index, "partial_leaf_scans"), 0u);
 }
 
 // What inserts cost while the load stays as it is: for each that comes, one goes.
@@ -602,6 +662,9 @@ constexpr Setup kSetups[] = {
     {"vacancy", "vacancy=off"},
     {"replicas", "replicas=off"},
     {"speculation", "speculation=off"},
+    {"exclude", "exclude=off"},
+    {"ordered_homes", "ordered_homes=on"},
+    {"ordered_homes_and_fences", "ordered_homes=on,sibling_validation=off"},
     {"sibling_validation", "sibling_validation=off"},
     {"fences_and_no_replicas", "sibling_validation=off,replicas=off"},
     {"vacancy_and_lock_with_read", "vacancy=off,lock_with_read=off"},

@@ -107,6 +107,14 @@ TEST(ChimeCrashes, WithoutCombinedRoundTrips) {
   sweep(with_first(script, between, {kNoSplit, kSeveralHops}));
 }
 
+// Splits cut elsewhere.
+TEST(ChimeCrashes, WithOrderedHomes) {
+  Script script = chime_script("ordered", KeyNames::kInteger, 27);
+  script.index += ",ordered_homes=on";
+  sweep(with_first(script, between, {kOneSplit}));
+  sweep(with_first(script, erase_ascending, {kOneMerge}));
+}
+
 // Replicas that hold fences.
 TEST(ChimeCrashes, WithoutSiblingValidation) {
   Script script = chime_script("fences", KeyNames::kInteger, 27);

@@ -53,6 +53,7 @@ TEST(ChimeOptions, DefaultsAreSpelledOut) {
       {"inner_bytes", "1024"},
       {"inline_value", "8"},
       {"sibling_validation", "on"},
+      {"ordered_homes", "off"},
       {"cache", "on"},
       {"handovers", "16"},
       {"lock_with_read", "on"},
@@ -63,6 +64,7 @@ TEST(ChimeOptions, DefaultsAreSpelledOut) {
       {"hotspot_bytes", std::to_string(30 << 20)},
       {"merge", "on"},
       {"parallel_scan", "on"},
+      {"exclude", "on"},
   };
   for (const std::string_view text : {"chime", "chime:keys=bytes"}) {
     const IndexOptions spelled = parse(text).value().spell();
@@ -121,8 +123,9 @@ TEST(ChimeOptions, RefusesWhatItDoesNotKnow) {
   expect_refused("chime:Span=64", "Span");
   expect_refused("chime:local_locks=off", "local_locks");   // of sherman; here they are needed
   expect_refused("chime:neighborhood=8", "neighbourhood");  // it tells what it has
-  for (const char* name : {"sibling_validation", "cache", "lock_with_read", "unlock_with_write",
-                           "vacancy", "replicas", "speculation", "merge", "parallel_scan"}) {
+  for (const char* name :
+       {"sibling_validation", "cache", "lock_with_read", "unlock_with_write", "vacancy", "replicas",
+        "speculation", "merge", "parallel_scan", "exclude", "ordered_homes"}) {
     expect_refused(std::string("chime:") + name + "=1", name);
     expect_refused(std::string("chime:") + name + "=", name);
   }
@@ -159,6 +162,8 @@ TEST(ChimeOptions, TechniquesCanBeSwitchedOff) {
   EXPECT_FALSE(parse("chime:cache=off").value().tree.cache);
   EXPECT_FALSE(parse("chime:merge=off").value().merge);
   EXPECT_FALSE(parse("chime:parallel_scan=off").value().parallel_scan);
+  EXPECT_FALSE(parse("chime:exclude=off").value().exclude);
+  EXPECT_TRUE(parse("chime:ordered_homes=on").value().leaf.ordered);
 }
 
 // One by one, what was asked for is spelled, and what is spelled gives the same again.
@@ -208,7 +213,7 @@ TEST(ChimeOptions, DescribesItsDefaultsAndTrials) {
     if (setting.format) format.insert(setting.name);
   }
   EXPECT_EQ(format, (std::set<std::string>{"keys", "span", "neighbourhood", "inner_bytes",
-                                           "inline_value", "sibling_validation"}));
+                                           "inline_value", "sibling_validation", "ordered_homes"}));
 }
 
 TEST(ChimeOptions, SizesMayHaveUnits) {

@@ -126,6 +126,14 @@ class Survivor {
     index_ = pool_->open_index(kIndex, &options).value();
     return *this;
   }
+  // With one setting as given.
+  Survivor& open(const CrashCluster& cluster, const std::string& setting,
+                 const std::string& value) {
+    IndexOptions options = cluster.index_options();
+    options.settings[setting] = value;
+    index_ = pool_->open_index(kIndex, &options).value();
+    return *this;
+  }
   const api::IndexState& index() const { return *index_; }
 
   Result<std::string> get(std::uint64_t key) const {

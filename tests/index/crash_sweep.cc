@@ -57,15 +57,18 @@ class Inspection {
   Inspection(const Script& script, const Approach& approach, Model model)
       : script_(script), approach_(approach), model_(std::move(model)) {}
 
-  // The operation that was under way has happened or has not.
-  Problem settle(const Survivor& who, const Step& doubtful) {
+  // The operation that was under way has happened or has not. `thorough`, where the script is a
+  // late one, reads whole leaves.
+  Problem settle(const Survivor& who, const Step& doubtful, const Survivor* thorough) {
     bool happened = false;
     if (Problem wrong = look_for(who, doubtful, happened)) return wrong;
     if (script_.late) {
       // Whoever reads the whole leaf finishes what was begun.
       const bool seen = happened;
-      if (const auto scanned = who.scan(doubtful.key, 1); !scanned) {
-        return "scan from a doubtful key: " + scanned.error().message();
+      for (const Survivor* each : {&who, thorough}) {
+        if (const auto scanned = each->scan(doubtful.key, 1); !scanned) {
+          return "scan from a doubtful key: " + scanned.error().message();
+        }
       }
       if (Problem wrong = look_for(who, doubtful, happened)) return wrong;
       if (seen && !happened) return fmt::format("doubtful {} was undone", doubtful.key);
@@ -322,7 +325,7 @@ Run run(const Script& script, std::optional<StopAt> stop, const Approach& approa
     Inspection looking(script, approach, model);
     for (const Step& step : doubtful) {
       if (script.late) break;
-      result.wrong = looking.settle(stale, step);
+      result.wrong = looking.settle(stale, step, nullptr);
       if (result.wrong) return result;
     }
     model = looking.model();
@@ -342,9 +345,15 @@ Run run(const Script& script, std::optional<StopAt> stop, const Approach& approa
   Survivor& first = approach.stale_first ? stale : fresh;
   Survivor& other = approach.stale_first ? fresh : stale;
   Inspection inspection(script, approach, std::move(model));
+  std::unique_ptr<Survivor> thorough;
+  if (script.late && !doubtful.empty()) {
+    thorough = std::make_unique<Survivor>(cluster);
+    thorough->open(cluster, "exclude", "off");
+  }
   for (const Step& step : doubtful) {
     // Where the first one is to start with something else, the other one looks.
-    result.wrong = inspection.settle(approach.first == Approach::kRead ? first : other, step);
+    result.wrong =
+        inspection.settle(approach.first == Approach::kRead ? first : other, step, thorough.get());
     if (result.wrong) return result;
   }
   result.wrong = inspect(first, other, inspection, approach);

@@ -57,6 +57,31 @@ TEST(KeySpace, SequentialKeysAscend) {
   }
 }
 
+// Whatever the order, the keys of the first n items are 0 … n - 1, those of the next n follow.
+TEST(KeySpace, DenseKeysAreConsecutive) {
+  constexpr std::uint64_t kCount = 10'000;
+  for (const Order order : {Order::kRandom, Order::kSequential}) {
+    const KeySpace keys = KeySpace::dense(order, kCount);
+    EXPECT_TRUE(keys.is_dense());
+    KeySpace::Buffer buffer;
+    for (const std::uint64_t first : {std::uint64_t{0}, kCount, 7 * kCount}) {
+      std::set<std::uint64_t> seen;
+      std::uint64_t ascents = 0;
+      std::uint64_t last = first;
+      for (std::uint64_t item = first; item < first + kCount; ++item) {
+        const std::uint64_t key = keys.key(item, buffer).integer();
+        seen.insert(key);
+        ascents += key > last ? 1 : 0;
+        last = key;
+      }
+      EXPECT_EQ(seen.size(), kCount);
+      EXPECT_EQ(*seen.begin(), first);
+      EXPECT_EQ(*seen.rbegin(), first + kCount - 1);
+      if (order == Order::kRandom) EXPECT_NEAR(static_cast<double>(ascents), kCount / 2, 500);
+    }
+  }
+}
+
 TEST(Keys, BigEndianKeepsOrderAndComesBack) {
   const std::uint64_t numbers[] = {0, 1, 255, 256, 0x8000000000000000, 0xffffffffffffffff};
   std::string last;

@@ -35,6 +35,7 @@ constexpr Named kVariants[] = {
      "chime:cache=off,lock_with_read=off,unlock_with_write=off,parallel_scan=off,vacancy=off,"
      "replicas=off,speculation=off"},
     {"chime_small", "chime:span=16,neighbourhood=4,inner_bytes=256"},
+    {"chime_ordered", "chime:ordered_homes=on"},
 };
 
 // One line a fabric.

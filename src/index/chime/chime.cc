@@ -52,7 +52,8 @@ void Chime<K>::add_stats(IndexStats& stats) const {
   stats.counts.insert(stats.counts.end(), {{"speculative_reads", guesses_.load()},
                                            {"wrong_speculations", wrong_guesses_.load()},
                                            {"hops", hops_.load()},
-                                           {"entries_at_splits", entries_at_splits_.load()}});
+                                           {"entries_at_splits", entries_at_splits_.load()},
+                                           {"partial_leaf_scans", partial_leaf_scans_.load()}});
   stats.compute.parts.emplace_back("hotspots", hotspots_.bytes());
 }
 

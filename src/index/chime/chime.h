@@ -3,13 +3,14 @@
 //
 // Inner nodes, cache, locks and versions are the shared BLink, scans and checks the shared
 // LeafTree; here are the leaves (layout.h, hopscotch.h), the hotspots, and the operations, a file
-// each: search.cc, insert.cc, split.cc, erase.cc.
+// each: search.cc, scan.cc, insert.cc, split.cc, erase.cc.
 //
 // Round trips, inner nodes cached, integer keys, inline values:
 //   get 1 (READ neighbourhood, or one entry; 2 where that was a wrong guess) · update, erase 2
 //   (lock
 //   + READ neighbourhood; WRITE + unlock) · insert 2, where the neighbourhood has a free entry,
-//   else 3 (READ on to the free entry that the lock word told of) · scan 1 (READ leaves).
+//   else 3 (READ on to the free entry that the lock word told of) · scan 1 (READ leaves, or
+//   their parts).
 // docs/protocols/chime.md explains each step and why it is right.
 #pragma once
 
@@ -50,6 +51,7 @@ class Chime final : public LeafTree<K, Leaf<K>> {
   using Base::write_and_retire;
   using typename Base::Cell;
   using typename Base::KeyAt;
+  using typename Base::LeafPart;
   using typename Base::Match;
   using typename Base::NewEntry;
   using typename Base::Unfinished;
@@ -108,6 +110,11 @@ class Chime final : public LeafTree<K, Leaf<K>> {
                                              Leaf<K> leaf);
   void remember(const Wanted& wanted, const Seen& seen, Leaf<K> leaf, std::size_t slot);
 
+  // scan.cc
+  bool read_part(fabric::Batch& batch, LeafPart& part, std::byte* image) override;
+  Verdict slots_of_part(const LeafPart& part, Leaf<K> leaf,
+                        std::vector<std::size_t>& slots) const override;
+
   // insert.cc
   enum class Purpose : std::uint8_t { kUpdate, kErase, kInsert, kPut };
   Task<Result<Seen>> lock(Operation& op, const Wanted& wanted, Purpose purpose, std::byte* image,
@@ -141,6 +148,7 @@ class Chime final : public LeafTree<K, Leaf<K>> {
   std::atomic<std::uint64_t> wrong_guesses_{0};
   std::atomic<std::uint64_t> hops_{0};
   std::atomic<std::uint64_t> entries_at_splits_{0};
+  std::atomic<std::uint64_t> partial_leaf_scans_{0};
 };
 
 // The kind, for the registry.

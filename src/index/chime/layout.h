@@ -34,6 +34,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -62,7 +63,11 @@ struct LeafGeometry {
   std::size_t span = 64;
   std::size_t neighbourhood = 8;
   std::size_t value_bytes = 8;
-  bool fences = false;  // replicas hold the high fence, not the sibling; integer keys only
+  bool fences = false;   // replicas hold the high fence, not the sibling; integer keys only
+  bool ordered = false;  // consecutive keys have consecutive homes
+
+  std::size_t homes = 0;      // entries that are homes, if ordered: a prime number of them
+  unsigned stretch_bits = 0;  // if ordered: keys that differ in these bits only lie in a row
 
   std::size_t bytes = 0;
   std::size_t slot_bytes = 0;
@@ -73,6 +78,14 @@ struct LeafGeometry {
 
   // REQUIRES: span a multiple of neighbourhood, all within the limits above.
   void arrange(std::size_t header_lines) {
+    const auto is_prime = [](std::size_t n) {
+      for (std::size_t d = 2; d * d <= n; ++d) {
+        if (n % d == 0) return false;
+      }
+      return true;
+    };
+    for (homes = span; !is_prime(homes);) --homes;
+    stretch_bits = static_cast<unsigned>(std::bit_width(span - 1)) + 3;
     key_at = neighbourhood <= 8 ? 5 : 6;
     slot_bytes = key_at + 8 + value_bytes;
     const std::size_t per_line = kLineBytes / slot_bytes;
@@ -101,7 +114,15 @@ struct LeafGeometry {
     return to >= from ? to - from : to + span - from;
   }
   std::size_t wrapped(std::size_t i) const { return i < span ? i : i - span; }
+  // A hash of the key. Ordered: in stretches of several leaves' width a key's home is the one after
+  // its predecessor's, and where a stretch begins is a hash. Keys in even steps then have even
+  // steps between their homes, unless the step is a multiple of a prime number.
   std::size_t home_of(std::uint64_t key_word) const {
+    if (ordered) {
+      const auto begin = static_cast<std::uint32_t>(base::mix64(key_word >> stretch_bits) >> 33);
+      const auto place = static_cast<std::uint32_t>(key_word & ((1u << stretch_bits) - 1));
+      return (begin + place) % static_cast<std::uint32_t>(homes);
+    }
     return ((base::mix64(key_word) >> 32) * span) >> 32;
   }
   // The replica that parts() of a neighbourhood brings along.
@@ -267,6 +288,28 @@ class Leaf : public Node<K> {
       if (empty(i)) return i;
     }
     return capacity();
+  }
+
+  // The same of several homes at once, whose neighbourhoods are among the entries that were read.
+  bool agrees(const std::bitset<kMaxSpan>& read, const std::bitset<kMaxSpan>& homes,
+              std::uint16_t expected) const {
+    std::array<std::uint16_t, kMaxSpan> seen = {};
+    bool same = true;
+    for (std::size_t i = 0; i < capacity(); ++i) {
+      if (!read[i]) continue;
+      same &= version(i) == expected;
+      if (empty(i)) continue;
+      const std::size_t home = home_of(i);
+      if (!homes[home]) continue;
+      const std::size_t d = geometry_->distance(home, i);
+      if (d >= geometry_->neighbourhood) return false;
+      seen[home] = static_cast<std::uint16_t>(seen[home] | 1u << d);
+      same &= stamp(i) == moves(home);
+    }
+    if (mutated(Mutant::kNoVersionCheck)) same = true;
+    if (mutated(Mutant::kNoBitmapCheck)) return same;
+    for (std::size_t i = 0; i < capacity(); ++i) same &= !homes[i] || seen[i] == bitmap(i);
+    return same;
   }
 
   // --- The whole leaf ---

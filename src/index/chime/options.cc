@@ -44,6 +44,10 @@ SettingTable Options::table() {
              "replicas hold the sibling, to be compared with the cached parent; off: high fences "
              "(integer keys)",
              true});
+  table.add({"ordered_homes", &leaf.ordered,
+             "consecutive integer keys stand side by side, so that scans read less of a leaf; off: "
+             "where a hash says",
+             true});
   add_cache_and_locks(table, tree, true);
   table.add({"vacancy", &vacancy, "inserts read as much as the vacancy map asks for; off: the leaf",
              false});
@@ -58,6 +62,10 @@ SettingTable Options::table() {
              false,
              {"4096", "65536"}});
   add_merge_and_scan(table, merge, parallel_scan);
+  table.add({"exclude", &exclude,
+             "scans of integer keys leave out entries that cannot be in range, and the header "
+             "(where replicas=on); off: they read whole leaves",
+             false});
   add_combining(table, combine);
   return table;
 }

@@ -22,7 +22,8 @@ struct Options : LeafTreeOptions<LeafGeometry> {
   bool sibling_validation = true;  // of the format: replicas hold siblings, else high fences
   bool vacancy = true;             // inserts read what the vacancy map says, else the whole leaf
   bool replicas = true;            // point reads trust a replica, else they READ the header too
-  bool speculation = true;         // read single entries where the hotspots know them
+  bool exclude = true;      // scans leave out entries that cannot be in range, and the header
+  bool speculation = true;  // read single entries where the hotspots know them
   std::size_t hotspot_bytes = 30 << 20;  // and no more than a quarter of what the budget has left
 
   static Result<Options> parse(const IndexOptions& options);

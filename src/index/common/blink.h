@@ -187,6 +187,14 @@ class BLink {
   // The child that follows the route's in its level, if `key` lies below it for certain; a null
   // reference where there is none, nullopt where one does not know.
   std::optional<NodeRef> next_child(const Route<K>& route, View key) const;
+  // What the cache says of the route's node, where it knows the next one: it begins at `low`, and
+  // ends at `high` if `next` is its sibling. No node of such a reference has another low fence.
+  struct Extent {
+    View low;
+    View high;
+    NodeRef next;
+  };
+  std::optional<Extent> extent(const Route<K>& route) const;
   // Whether the key lies below the node's high fence, as far as one can tell without a READ.
   bool covers(const Route<K>& route, View key, Node<K> node) const;
   // Continues a read() whose first READ the caller did itself (batched with others): judges it.

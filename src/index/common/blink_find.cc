@@ -145,6 +145,18 @@ std::optional<NodeRef> BLink<K>::next_child(const Route<K>& route, View key) con
 }
 
 template <class K>
+std::optional<typename BLink<K>::Extent> BLink<K>::extent(const Route<K>& route) const {
+  if (!route.parent) return std::nullopt;
+  const View low = route.parent->key(route.slot);
+  if (route.slot + 1 < route.parent->count()) {
+    return Extent{low, route.parent->key(route.slot + 1), route.parent->child(route.slot + 1)};
+  }
+  const CacheNode* next = route.parent->has_high() ? cache_.find(route.parent->sibling()) : nullptr;
+  if (next == nullptr || next->count() == 0 || !(low < next->key(0))) return std::nullopt;
+  return Extent{low, next->key(0), next->child(0)};
+}
+
+template <class K>
 void BLink<K>::misled(const Route<K>& route) {
   counts_.misled.fetch_add(1, std::memory_order_relaxed);
   if (route.parent) {

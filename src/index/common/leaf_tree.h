@@ -29,6 +29,7 @@
 
 #include "index/common/blink.h"
 #include "index/common/items.h"
+#include "index/common/leaf_fill.h"
 #include "index/common/leaf_tree_options.h"
 #include "index/index.h"
 
@@ -90,6 +91,26 @@ class LeafTree : public Tree, protected Leaves<K> {
   // Appends counts, and parts of the compute side's memory.
   virtual void add_stats(IndexStats& /*stats*/) const {}
 
+  // What a scan is after in a leaf that the cache knows from end to end (BLink::Extent): the keys
+  // [from, to), of [low, high).
+  struct LeafPart {
+    NodeRef leaf;
+    NodeRef next;
+    View low, high;
+    View from, to;
+    bool all = false;  // for read_part() to remember whether it reads all entries
+  };
+  // Adds READs of what is needed to the batch, and puts `to` further up where they bring more.
+  // False: the leaf is to be read whole.
+  virtual bool read_part(fabric::Batch& /*batch*/, LeafPart& /*part*/, std::byte* /*image*/) {
+    return false;
+  }
+  // Whether that may be believed; the slots with keys of [from, to).
+  virtual Verdict slots_of_part(const LeafPart& /*part*/, L /*leaf*/,
+                                std::vector<std::size_t>& /*slots*/) const {
+    return Verdict::kGood;
+  }
+
   BLink<K>& tree() { return tree_; }
   const BLink<K>& tree() const { return tree_; }
   L leaf_at(std::byte* bytes) const { return L(bytes, options_.leaf); }
@@ -139,6 +160,26 @@ class LeafTree : public Tree, protected Leaves<K> {
     std::string value;
     pool::ItemPointer pointer;  // value still to be fetched
   };
+  // A leaf of a scan's batch.
+  struct Ahead {
+    NodeRef ref;
+    fabric::Buffer image;
+    bool whole = true;  // else only what read_part() brought
+    // Integer keys, where the cache knows the leaf from end to end:
+    std::optional<LeafPart> part = {};
+    double usual_width = 0;  // of its parent's leaves
+    // Once the part is believed: where its keys stand.
+    std::vector<std::size_t> slots = {};
+  };
+  bool plan(Ahead& ahead, const Route<K>& route, View cursor, LeafForecast& forecast) const;
+  Task<Status> read_ahead(Operation& op, const Route<K>& route, View cursor, std::size_t missing,
+                          std::vector<Ahead>& leaves);
+  Verdict judge(Ahead& ahead) const;
+  bool continues(const Ahead& before, const Ahead& ahead) const;
+  Task<Status> take(Operation& op, const Ahead& ahead, std::optional<Owned>& cursor,
+                    std::vector<ScanItem>& items);
+  void collect_slot(L leaf, std::size_t slot, std::vector<ScanItem>& out) const;
+  static void put_in_order(std::vector<ScanItem>& items, std::size_t first);
   Task<Status> collect(Operation& op, L leaf, View from, std::vector<ScanItem>& out);
   Task<Status> fetch_values(Operation& op, std::vector<ScanItem>& items, std::size_t limit);
 
@@ -153,6 +194,7 @@ class LeafTree : public Tree, protected Leaves<K> {
 
   const Options options_;
   BLink<K> tree_;
+  LeafFill fill_;
 };
 
 }  // namespace pando::index

@@ -13,7 +13,9 @@ namespace pando::index {
 template <class K, class L>
 LeafTree<K, L>::LeafTree(pool::ComputeNode& node, const pool::IndexRecord& record,
                          const Options& options)
-    : options_(options), tree_(node, record, options.tree, *this) {}
+    : options_(options),
+      tree_(node, record, options.tree, *this),
+      fill_(leaf_at(nullptr).capacity()) {}
 
 template <class K, class L>
 void LeafTree<K, L>::initialize_leaf(L leaf, std::uint32_t incarnation, const Cell& low) const {
@@ -244,23 +246,43 @@ bool LeafTree<K, L>::worth_merging(L leaf) const {
 
 // --- Scan ---
 
+// REQUIRES: integer keys.
+template <class K, class L>
+void LeafTree<K, L>::collect_slot(L leaf, std::size_t slot, std::vector<ScanItem>& out) const {
+  if constexpr (K::kType == KeyType::kInteger) {
+    if (leaf.is_item(slot)) {
+      out.push_back({leaf.key_word(slot), {}, leaf.item(slot)});
+    } else {
+      out.push_back({leaf.key_word(slot), std::string(leaf.value(slot)), {}});
+    }
+  }
+}
+
+// Of what came from `first` on: ascending, each key once.
+template <class K, class L>
+void LeafTree<K, L>::put_in_order(std::vector<ScanItem>& items, std::size_t first) {
+  const auto begin = items.begin() + static_cast<std::ptrdiff_t>(first);
+  std::sort(begin, items.end(), [](const ScanItem& a, const ScanItem& b) { return a.key < b.key; });
+  if (mutated(Mutant::kScanTwice)) return;
+  // A key that was erased and put again while the leaf was read may stand in two of its lines.
+  items.erase(std::unique(begin, items.end(),
+                          [](const ScanItem& a, const ScanItem& b) { return a.key == b.key; }),
+              items.end());
+}
+
 // Appends the leaf's entries with key >= from and below its high fence, ascending.
 template <class K, class L>
 Task<Status> LeafTree<K, L>::collect(Operation& op, L leaf, View from, std::vector<ScanItem>& out) {
   // Items up to this size are read whole with their keys; of larger ones the keys first.
   constexpr std::size_t kSmallItem = 8 << 10;
-  const auto first = static_cast<std::ptrdiff_t>(out.size());
+  const std::size_t first = out.size();
   if constexpr (K::kType == KeyType::kInteger) {
     const bool bounded = leaf.has(kHasHigh);
     const std::uint64_t high = K::short_key(leaf.high());
     for (std::size_t slot = 0; slot < leaf.capacity(); ++slot) {
       const std::uint64_t key = leaf.key_word(slot);
       if (leaf.empty(slot) || key < from || (bounded && key >= high)) continue;
-      if (leaf.is_item(slot)) {
-        out.push_back({key, {}, leaf.item(slot)});
-      } else {
-        out.push_back({key, std::string(leaf.value(slot)), {}});
-      }
+      collect_slot(leaf, slot, out);
     }
   } else {
     std::vector<pool::ItemPointer> small, large;
@@ -291,18 +313,12 @@ Task<Status> LeafTree<K, L>::collect(Operation& op, L leaf, View from, std::vect
     if (leaf.has(kHasHigh)) {
       Result<Owned> high = co_await tree_.whole_key(op, leaf.high());
       if (!high) co_return fail(high.error());
-      out.erase(std::remove_if(out.begin() + first, out.end(),
+      out.erase(std::remove_if(out.begin() + static_cast<std::ptrdiff_t>(first), out.end(),
                                [&](const ScanItem& item) { return item.key >= *high; }),
                 out.end());
     }
   }
-  std::sort(out.begin() + first, out.end(),
-            [](const ScanItem& a, const ScanItem& b) { return a.key < b.key; });
-  if (mutated(Mutant::kScanTwice)) co_return Status{};
-  // A key that was erased and put again while the leaf was read may stand in two of its lines.
-  out.erase(std::unique(out.begin() + first, out.end(),
-                        [](const ScanItem& a, const ScanItem& b) { return a.key == b.key; }),
-            out.end());
+  put_in_order(out, first);
   co_return Status{};
 }
 
@@ -328,64 +344,156 @@ Task<Status> LeafTree<K, L>::fetch_values(Operation& op, std::vector<ScanItem>& 
   co_return Status{};
 }
 
+// What is looked for in the route's leaf. False: it is the last that the scan is going to need.
+template <class K, class L>
+bool LeafTree<K, L>::plan(Ahead& ahead, const Route<K>& route, View cursor,
+                          LeafForecast& forecast) const {
+  if constexpr (K::kType == KeyType::kInteger) {
+    const auto extent = tree_.extent(route);
+    if (!extent || extent->high <= cursor) return true;
+    LeafPart part{route.node, extent->next, extent->low, extent->high, {}, {}};
+    part.from = std::max(cursor, extent->low);
+    const CachedNode<K>& parent = *route.parent.get();
+    const std::size_t widths = parent.has_high() ? parent.count() : parent.count() - 1;
+    const auto width = static_cast<double>(part.high - part.low);
+    ahead.usual_width = widths == 0 ? width
+                                    : static_cast<double>(parent.key(widths) - parent.key(0)) /
+                                          static_cast<double>(widths);
+    const std::uint64_t rest = part.high - part.from;
+    const double look =
+        forecast.look(static_cast<double>(rest), fill_.density(width, ahead.usual_width));
+    const bool some = look < static_cast<double>(rest);
+    part.to = some ? part.from + static_cast<std::uint64_t>(look) : part.high;
+    ahead.part = part;
+    return !forecast.enough();
+  } else {
+    return true;
+  }
+}
+
+// Reads the leaves that the cache names from the route's on, as many as the scan is expected to
+// need, in one round trip.
+template <class K, class L>
+Task<Status> LeafTree<K, L>::read_ahead(Operation& op, const Route<K>& route, View cursor,
+                                        std::size_t missing, std::vector<Ahead>& leaves) {
+  constexpr std::size_t kLeavesAtOnce = 32;
+  std::size_t most = options_.parallel_scan ? kLeavesAtOnce : 1;
+  if (K::kType == KeyType::kBytes) {
+    // Leaves are between half and all full, and the first begins before the cursor.
+    const std::size_t usual = std::max<std::size_t>(1, leaf_at(nullptr).capacity() * 5 / 8);
+    most = std::min(most, (missing - 1) / usual + 2);
+  }
+  LeafForecast forecast(missing);
+  fabric::Batch batch(op.cost());
+  Route<K> next = tree_.same_route(route);
+  bool more = true;
+  do {
+    Ahead& ahead = leaves.emplace_back();
+    ahead.ref = next.node;
+    ahead.image = op.buffer(leaf_bytes());
+    more = plan(ahead, next, cursor, forecast);
+    ahead.whole = !ahead.part || !read_part(batch, *ahead.part, ahead.image.data());
+    if (ahead.whole) batch.read(ahead.ref.address, ahead.image.data(), leaf_bytes());
+  } while (more && leaves.size() < most && tree_.advance(next));
+  co_return co_await op.submit(batch);
+}
+
+template <class K, class L>
+Verdict LeafTree<K, L>::judge(Ahead& ahead) const {
+  const L leaf = leaf_at(ahead.image.data());
+  return ahead.whole ? tree_.judge(leaf, 0, ahead.ref)
+                     : slots_of_part(*ahead.part, leaf, ahead.slots);
+}
+
+// Whether the leaf begins where the one before it ends. REQUIRES: both are believed.
+template <class K, class L>
+bool LeafTree<K, L>::continues(const Ahead& before, const Ahead& ahead) const {
+  const L left = leaf_at(before.image.data());
+  const L right = leaf_at(ahead.image.data());
+  if constexpr (K::kType == KeyType::kInteger) {
+    const bool ends = before.whole ? left.has(kHasHigh) : before.part->to == before.part->high;
+    const Cell end = before.whole ? left.high() : K::cell(before.part->high);
+    return ends && (ahead.whole ? right.low() : K::cell(ahead.part->low)) == end;
+  } else {
+    return left.has(kHasHigh) && right.low() == left.high();
+  }
+}
+
+// Appends the keys from the cursor on, which then moves to the end of what was looked at: none
+// where no leaf follows. REQUIRES: the leaf is believed.
+template <class K, class L>
+Task<Status> LeafTree<K, L>::take(Operation& op, const Ahead& ahead, std::optional<Owned>& cursor,
+                                  std::vector<ScanItem>& items) {
+  L leaf = leaf_at(ahead.image.data());
+  if constexpr (K::kType == KeyType::kInteger) {
+    if (ahead.part) {
+      const LeafPart& part = *ahead.part;
+      const auto width = static_cast<double>(part.high - part.low);
+      if (ahead.whole || part.all) {
+        fill_.saw(leaf.live(), width, width, ahead.usual_width);
+      } else {
+        fill_.saw(ahead.slots.size(), static_cast<double>(part.to - part.from), width,
+                  ahead.usual_width);
+      }
+    }
+    if (!ahead.whole) {
+      const std::size_t first = items.size();
+      for (const std::size_t slot : ahead.slots) collect_slot(leaf, slot, items);
+      put_in_order(items, first);
+      cursor = ahead.part->to;
+      co_return Status{};
+    }
+  }
+  if (Status done = co_await collect(op, leaf, *cursor, items); !done) co_return done;
+  if (!leaf.has(kHasHigh)) {
+    cursor.reset();
+    co_return Status{};
+  }
+  Result<Owned> high = co_await tree_.whole_key(op, leaf.high());
+  if (!high) co_return fail(high.error());
+  cursor = std::move(*high);
+  co_return Status{};
+}
+
 template <class K, class L>
 Task<Status> LeafTree<K, L>::scan(Operation& op, Key from, std::size_t limit,
                                   std::vector<Entry>& out) {
-  constexpr std::size_t kLeavesAtOnce = 32;
-  const std::size_t bytes = leaf_bytes();
-  // Leaves are between half and all full, and the first begins before the cursor.
-  const std::size_t usual = std::max<std::size_t>(1, leaf_at(nullptr).capacity() * 5 / 8);
-  Owned cursor(K::view(from));
+  std::optional<Owned> cursor(K::view(from));
   const std::size_t already = out.size();
-  while (out.size() - already < limit) {
+  while (cursor && out.size() - already < limit) {
     const std::size_t missing = limit - (out.size() - already);
-    const std::size_t want =
-        options_.parallel_scan ? std::min(kLeavesAtOnce, (missing + usual - 1) / usual + 1) : 1;
-    std::vector<fabric::Buffer> buffers;
-    std::vector<NodeRef> refs;
+    std::vector<Ahead> leaves;
     Route<K> route;
-    bool first_is_good = false;
-    if (tree_.route_cached(cursor, 0, route)) {
-      fabric::Batch batch(op.cost());
-      // The route's first child covers the cursor; the others follow it, as far as the cache knows.
-      Route<K> next = tree_.same_route(route);
-      do {
-        refs.push_back(next.node);
-        buffers.push_back(op.buffer(bytes));
-        batch.read(next.node.address, buffers.back().data(), bytes);
-      } while (buffers.size() < want && tree_.advance(next));
-      if (Status read = co_await op.submit(batch); !read) co_return read;
-      first_is_good = tree_.believable(route, cursor, 0, buffers[0].data());
-      if (!first_is_good) {
+    if (tree_.route_cached(*cursor, 0, route)) {
+      Status read = co_await read_ahead(op, route, *cursor, missing, leaves);
+      if (!read) co_return read;
+      Ahead& first = leaves.front();
+      const Verdict verdict = !first.whole ? judge(first)
+                              : tree_.believable(route, *cursor, 0, first.image.data())
+                                  ? Verdict::kGood
+                                  : Verdict::kStale;
+      if (verdict != Verdict::kGood) {
         op.count_retry();
-        tree_.misled(route);
+        if (verdict != Verdict::kTorn) tree_.misled(route);
+        leaves.clear();
       }
     }
-    if (!first_is_good) {
-      buffers.clear();
-      refs.clear();
-      buffers.push_back(op.buffer(bytes));
-      Result<Found<K>> found = co_await tree_.read(op, cursor, 0, buffers[0].data());
+    if (leaves.empty()) {
+      Ahead& whole = leaves.emplace_back();
+      whole.image = op.buffer(leaf_bytes());
+      Result<Found<K>> found = co_await tree_.read(op, *cursor, 0, whole.image.data());
       if (!found) co_return fail(found.error());
-      refs.push_back(found->node);
+      whole.ref = found->node;
     }
 
     std::vector<ScanItem> items;
-    bool last = false;
-    for (std::size_t i = 0; i < buffers.size() && items.size() < missing; ++i) {
-      L leaf = leaf_at(buffers[i].data());
+    for (std::size_t i = 0; cursor && i < leaves.size() && items.size() < missing; ++i) {
       if (i > 0) {
-        const L before = leaf_at(buffers[i - 1].data());
-        const bool continues = tree_.judge(leaf, 0, refs[i]) == Verdict::kGood &&
-                               before.has(kHasHigh) && leaf.low() == before.high();
-        if (!continues && !mutated(Mutant::kScanWithGaps)) break;
+        const bool follows =
+            judge(leaves[i]) == Verdict::kGood && continues(leaves[i - 1], leaves[i]);
+        if (!follows && !mutated(Mutant::kScanWithGaps)) break;
       }
-      if (Status done = co_await collect(op, leaf, cursor, items); !done) co_return done;
-      last = !leaf.has(kHasHigh);
-      if (last) break;
-      Result<Owned> high = co_await tree_.whole_key(op, leaf.high());
-      if (!high) co_return fail(high.error());
-      cursor = std::move(*high);
+      if (Status done = co_await take(op, leaves[i], cursor, items); !done) co_return done;
     }
     if (Status done = co_await fetch_values(op, items, missing); !done) co_return done;
     for (ScanItem& item : items) {
@@ -393,8 +501,7 @@ Task<Status> LeafTree<K, L>::scan(Operation& op, Key from, std::size_t limit,
       entry.key = OwnedKey(std::move(item.key));
       entry.value = std::move(item.value);
     }
-    if (last) break;
-    if (op.expired()) co_return fail(ErrorCode::kTimeout, "scanning");
+    if (cursor && op.expired()) co_return fail(ErrorCode::kTimeout, "scanning");
   }
   co_return Status{};
 }
