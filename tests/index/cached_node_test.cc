@@ -148,6 +148,7 @@ bool any_integer_node_comes_back() {
       entries.insert_or_assign(key, near ? NodeRef(first.address, any_ref().birth) : any_ref());
     }
     std::vector<InnerEntry<IntKeys>> list;
+    list.reserve(entries.size());
     for (const auto& [key, child] : entries) list.push_back({key, IntKeys::cell(key), child});
     const std::uint64_t high = *any_number(~std::uint64_t{0});
     const NodeRef self = any_ref();
@@ -183,6 +184,7 @@ TEST(CachedNode, GivesBackAnyChildrenOfByteStrings) {
       entries.insert_or_assign(std::string(length, 'k'), any_ref());
     }
     std::vector<InnerEntry<ByteKeys>> list;
+    list.reserve(entries.size());
     for (const auto& [key, child] : entries) {
       list.push_back({key, cell_for(key, key.size()), child});
     }
@@ -231,6 +233,7 @@ TEST(CachedNode, TakesElevenBytesAnEntryOfRandomKeys) {
                             1)});
   }
   std::vector<InnerEntry<IntKeys>> list;
+  list.reserve(entries.size());
   for (const auto& [key, child] : entries) list.push_back({key, IntKeys::cell(key), child});
   const std::uint64_t high = list.back().key + 1000;
   const auto node =
