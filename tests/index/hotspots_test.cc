@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "base/random.h"
+#include "fabric/embedded.h"
+#include "pool/compute_node.h"
 #include "support/scale.h"
 
 namespace pando::index::chime {
@@ -23,15 +25,27 @@ using Spot = Hotspots::Spot;
 
 constexpr Address kLeaf(0, 4096);
 constexpr std::uint64_t kPlenty = 64 << 20;
+constexpr LineNumbers kFourGiB{.node_bits = 0, .bits = 26};
+
+// Hotspots that no operation is under way in when they are given up.
+struct Spots {
+  Spots(Budget& budget, std::size_t bytes, LineNumbers lines = kFourGiB)
+      : hotspots(budget, limbo, lines, bytes) {}
+
+  pool::Epochs epochs;
+  pool::Limbo limbo{epochs};
+  Hotspots hotspots;
+};
 
 // Where a key is said to stand.
 Spot spot_of(std::uint64_t key) {
-  return {key % 256, static_cast<std::uint16_t>(key * 7 % (1 << 14))};
+  return {key % 16, static_cast<std::uint16_t>(key * 7 % (1 << 14))};
 }
 
 TEST(Hotspots, KnowWhatWasFound) {
   Budget budget(kPlenty);
-  Hotspots hotspots(budget, 64 << 10);
+  Spots spots(budget, 64 << 10);
+  Hotspots& hotspots = spots.hotspots;
   EXPECT_EQ(hotspots.find(kLeaf, 1), std::nullopt);
   for (std::uint64_t key = 0; key < 100; ++key) hotspots.found(kLeaf, key, spot_of(key));
   for (std::uint64_t key = 0; key < 100; ++key) {
@@ -41,26 +55,48 @@ TEST(Hotspots, KnowWhatWasFound) {
   }
 }
 
+// Of memory nodes of all sizes and numbers, up to 64 TiB in all, first and last leaf.
 TEST(Hotspots, KeepEverySpot) {
-  Budget budget(kPlenty);
-  Hotspots hotspots(budget, 1 << 20);
-  const Address leaves[] = {Address(0, 64), Address(0xffff, Address::kOffsetMask & ~63ULL)};
-  for (const Address leaf : leaves) {
-    for (const std::uint64_t key : {std::uint64_t{0}, ~std::uint64_t{0}}) {
-      for (const std::size_t entry : {0u, 1u, 128u, 255u}) {
-        for (const unsigned version : {0u, 1u, 0x2aaau, 0x3fffu}) {
-          const Spot spot{entry, static_cast<std::uint16_t>(version)};
-          hotspots.found(leaf, key, spot);
-          EXPECT_EQ(hotspots.find(leaf, key), spot);
+  for (unsigned node_bits = 0; node_bits <= 16; node_bits += 4) {
+    for (unsigned bits = node_bits + 10; bits <= 40; bits += 5) {
+      Budget budget(kPlenty);
+      Spots spots(budget, 1 << 20, {node_bits, bits});
+      Hotspots& hotspots = spots.hotspots;
+      const auto last_node = static_cast<fabric::NodeId>((1u << node_bits) - 1);
+      const std::uint64_t lines = std::uint64_t{1} << (bits - node_bits);
+      for (const Address leaf : {Address(0, 64), Address(last_node, 64 * (lines - 1))}) {
+        for (const std::uint64_t key : {std::uint64_t{0}, ~std::uint64_t{0}}) {
+          for (const std::size_t distance : {0u, 1u, 8u, 15u}) {
+            for (const unsigned version : {0u, 1u, 0x2aaau, 0x3fffu}) {
+              const Spot spot{distance, static_cast<std::uint16_t>(version)};
+              hotspots.found(leaf, key, spot);
+              ASSERT_EQ(hotspots.find(leaf, key), spot) << node_bits << " of " << bits;
+              ASSERT_EQ(hotspots.find(leaf + 64, key), std::nullopt);
+            }
+          }
         }
       }
     }
   }
 }
 
+// Nor are they taken for others.
+TEST(Hotspots, KeepNoLeavesFurtherOut) {
+  Budget budget(kPlenty);
+  Spots spots(budget, 1 << 20, {.node_bits = 16, .bits = 58});
+  constexpr std::uint64_t kLines = std::uint64_t{1} << 24;  // of a node: 40 bits with the node's 16
+  const Address within(0xffff, 64 * (kLines - 1));
+  const Address out(0xffff, 64 * (2 * kLines - 1));
+  spots.hotspots.found(within, 1, {2, 3});
+  spots.hotspots.found(out, 1, {4, 5});
+  EXPECT_EQ(spots.hotspots.find(within, 1), (Spot{2, 3}));
+  EXPECT_EQ(spots.hotspots.find(out, 1), std::nullopt);
+}
+
 TEST(Hotspots, BelieveTheLatest) {
   Budget budget(kPlenty);
-  Hotspots hotspots(budget, 64 << 10);
+  Spots spots(budget, 64 << 10);
+  Hotspots& hotspots = spots.hotspots;
   hotspots.found(kLeaf, 7, {3, 10});
   for (int i = 0; i < 1000; ++i) hotspots.find(kLeaf, 7);
   hotspots.found(kLeaf, 7, {4, 10});
@@ -108,7 +144,8 @@ class HotspotsBucket : public ::testing::Test {
   // Whether the last of these does. The others are used, the victim is not.
   static bool pushes_out(const std::vector<std::uint64_t>& others) {
     Budget budget(kPlenty);
-    Hotspots hotspots(budget, kBytes);
+    Spots spots(budget, kBytes);
+    Hotspots& hotspots = spots.hotspots;
     use(hotspots, kVictim, 0);
     for (const std::uint64_t key : others) use(hotspots, key, 1);
     return !knows(hotspots, kVictim);
@@ -120,7 +157,8 @@ class HotspotsBucket : public ::testing::Test {
 TEST_F(HotspotsBucket, TheLeastFrequentlyUsedGoes) {
   for (std::size_t least = 0; least < kPlaces; ++least) {
     Budget budget(kPlenty);
-    Hotspots hotspots(budget, kBytes);
+    Spots spots(budget, kBytes);
+    Hotspots& hotspots = spots.hotspots;
     for (std::size_t i = 0; i < kPlaces; ++i) {
       use(hotspots, mate(i), i == least ? 3 : 4 + i);
     }
@@ -134,7 +172,8 @@ TEST_F(HotspotsBucket, TheLeastFrequentlyUsedGoes) {
 
 TEST_F(HotspotsBucket, NewcomersPushOutEachOther) {
   Budget budget(kPlenty);
-  Hotspots hotspots(budget, kBytes);
+  Spots spots(budget, kBytes);
+  Hotspots& hotspots = spots.hotspots;
   for (std::size_t i = 0; i < kPlaces - 1; ++i) use(hotspots, mate(i), 2);
   for (std::size_t i = kPlaces; i < 3 * kPlaces; ++i) use(hotspots, mate(i), 0);
   for (std::size_t i = 0; i < kPlaces - 1; ++i) EXPECT_TRUE(knows(hotspots, mate(i)));
@@ -144,10 +183,11 @@ TEST_F(HotspotsBucket, NewcomersPushOutEachOther) {
 
 TEST_F(HotspotsBucket, AnOutdatedSpotStartsAnew) {
   Budget budget(kPlenty);
-  Hotspots hotspots(budget, kBytes);
+  Spots spots(budget, kBytes);
+  Hotspots& hotspots = spots.hotspots;
   use(hotspots, mate(0), 100);
   for (std::size_t i = 1; i < kPlaces; ++i) use(hotspots, mate(i), 5);
-  hotspots.found(kLeaf, mate(0), {77, 77});
+  hotspots.found(kLeaf, mate(0), {7, 777});
   use(hotspots, mate(kPlaces), 0);
   EXPECT_FALSE(knows(hotspots, mate(0)));
   for (std::size_t i = 1; i <= kPlaces; ++i) EXPECT_TRUE(knows(hotspots, mate(i)));
@@ -157,18 +197,37 @@ TEST_F(HotspotsBucket, AnOutdatedSpotStartsAnew) {
 TEST_F(HotspotsBucket, OldFameFades) {
   constexpr std::uint64_t kFull = 1 << 20;  // more uses than a place can count
   Budget budget(kPlenty);
-  Hotspots hotspots(budget, kBytes);
+  Spots spots(budget, kBytes);
+  Hotspots& hotspots = spots.hotspots;
   use(hotspots, mate(0), kFull);
-  use(hotspots, mate(1), kFull + 3 * (kFull / 2));  // halves all counts four times
-  for (std::size_t i = 2; i < kPlaces; ++i) use(hotspots, mate(i), kFull / 16 + 1);
+  use(hotspots, mate(1), 4 * kFull);  // fills up again and again, and takes from all each time
+  for (std::size_t i = 2; i < kPlaces; ++i) use(hotspots, mate(i), 200);
   use(hotspots, mate(kPlaces), 0);
   EXPECT_FALSE(knows(hotspots, mate(0)));
   for (std::size_t i = 1; i <= kPlaces; ++i) EXPECT_TRUE(knows(hotspots, mate(i)));
 }
 
+// Counts are rough where there are many, yet ten times as often is told apart.
+TEST_F(HotspotsBucket, TellsManyUsesFromMore) {
+  for (const std::uint64_t times : {20u, 100u, 1'000u, 5'000u}) {
+    for (std::size_t least = 0; least < kPlaces; ++least) {
+      Budget budget(kPlenty);
+      Spots spots(budget, kBytes);
+      for (std::size_t i = 0; i < kPlaces; ++i) {
+        use(spots.hotspots, mate(i), i == least ? times : 10 * times);
+      }
+      use(spots.hotspots, mate(kPlaces), 0);
+      for (std::size_t i = 0; i < kPlaces; ++i) {
+        EXPECT_EQ(knows(spots.hotspots, mate(i)), i != least) << times << " times, " << least;
+      }
+    }
+  }
+}
+
 TEST(Hotspots, KeepTheHotThroughAStreamOfTheCold) {
   Budget budget(kPlenty);
-  Hotspots hotspots(budget, 16 << 10);
+  Spots spots(budget, 16 << 10);
+  Hotspots& hotspots = spots.hotspots;
   constexpr std::uint64_t kHot = 200;  // of about 1000 places
   for (std::uint64_t key = 0; key < kHot; ++key) {
     hotspots.found(kLeaf, key, spot_of(key));
@@ -193,7 +252,8 @@ TEST(Hotspots, TakeFromTheBudgetWhatTheySay) {
     Budget budget(kPlenty);
     budget.take(Part::kLockTable, 1000);
     {
-      const Hotspots hotspots(budget, asked);
+      Spots spots(budget, asked);
+      const Hotspots& hotspots = spots.hotspots;
       EXPECT_LE(hotspots.bytes(), asked);
       EXPECT_GT(hotspots.bytes(), asked - 256) << "there is plenty";
       EXPECT_EQ(budget.used(Part::kIndexTables), hotspots.bytes());
@@ -206,7 +266,8 @@ TEST(Hotspots, TakeFromTheBudgetWhatTheySay) {
 
 void expect_nothing(Budget& budget, std::size_t asked) {
   const std::uint64_t before = budget.used();
-  Hotspots hotspots(budget, asked);
+  Spots spots(budget, asked);
+  Hotspots& hotspots = spots.hotspots;
   EXPECT_EQ(hotspots.bytes(), 0);
   EXPECT_EQ(budget.used(), before);
   hotspots.found(kLeaf, 1, {2, 3});
@@ -231,7 +292,8 @@ TEST(Hotspots, TakeLessWhereThereIsLess) {
   for (const std::uint64_t left : {4096u, 5000u, 10'000u, 100'000u, 1'000'000u}) {
     Budget budget(kPlenty);
     budget.take(Part::kNodeCache, kPlenty - left);
-    Hotspots hotspots(budget, 30 << 20);
+    Spots spots(budget, 30 << 20);
+    Hotspots& hotspots = spots.hotspots;
     EXPECT_LE(hotspots.bytes(), left);
     EXPECT_GT(hotspots.bytes(), left - 256);
     EXPECT_EQ(budget.used(Part::kIndexTables), hotspots.bytes());
@@ -269,7 +331,8 @@ TEST(Hotspots, AreGivenUpForTablesAfterOtherCaches) {
   constexpr std::uint64_t kBytes = 1 << 20;
   Budget budget(kPlenty);
   const OtherCache older(budget, kBytes / 2);
-  Hotspots hotspots(budget, kBytes);
+  Spots spots(budget, kBytes);
+  Hotspots& hotspots = spots.hotspots;
   const OtherCache younger(budget, kBytes / 2);
   const std::uint64_t charged = hotspots.bytes();
   hotspots.found(kLeaf, 1, {2, 3});
@@ -282,7 +345,7 @@ TEST(Hotspots, AreGivenUpForTablesAfterOtherCaches) {
   EXPECT_EQ(hotspots.find(kLeaf, 1), (Spot{2, 3}));
 
   budget.take(Part::kLockTable, 1);
-  EXPECT_LE(hotspots.bytes(), charged / 64);
+  EXPECT_EQ(hotspots.bytes(), 0);
   EXPECT_EQ(budget.used(Part::kIndexTables), hotspots.bytes());
   EXPECT_LE(budget.used(), budget.limit());
   EXPECT_EQ(hotspots.find(kLeaf, 1), std::nullopt);
@@ -301,16 +364,16 @@ struct Hammering {
   std::size_t wrong = 0;
 };
 Hammering hammer(Hotspots& hotspots, std::size_t me, std::size_t steps) {
-  constexpr std::uint64_t kKeys = 400;  // more than there are places: evictions all the time
+  constexpr std::uint64_t kKeys = 600;  // more than there are places: evictions all the time
   Hammering seen;
   Random random(me);
   for (std::size_t i = 0; i < steps; ++i) {
     const std::uint64_t key = random.below(random.below(2) == 0 ? 20 : kKeys);
     if (random.below(4) == 0) {
-      hotspots.found(kLeaf, key, {key % 256, static_cast<std::uint16_t>(key * 2 + me)});
+      hotspots.found(kLeaf, key, {key % 16, static_cast<std::uint16_t>(key * 2 + me)});
     } else if (const std::optional<Spot> spot = hotspots.find(kLeaf, key)) {
       ++seen.hits;
-      seen.wrong += spot->entry != key % 256 || spot->version / 2 != key ? 1u : 0u;
+      seen.wrong += spot->distance != key % 16 || spot->version / 2 != key ? 1u : 0u;
     }
   }
   return seen;
@@ -318,7 +381,8 @@ Hammering hammer(Hotspots& hotspots, std::size_t me, std::size_t steps) {
 
 TEST(Hotspots, ServeThreads) {
   Budget budget(kPlenty);
-  Hotspots hotspots(budget, Hotspots::kLeastBytes);
+  Spots spots(budget, Hotspots::kLeastBytes, {.node_bits = 0, .bits = 16});  // no keys look alike
+  Hotspots& hotspots = spots.hotspots;
   const std::size_t steps = testing::scaled(200'000, 20'000);
   Hammering others;
   std::jthread other([&] { others = hammer(hotspots, 1, steps); });
@@ -328,18 +392,40 @@ TEST(Hotspots, ServeThreads) {
   EXPECT_EQ(mine.wrong + others.wrong, 0);
 }
 
+// A thread's operations, so many steps each.
+Hammering operate(pool::ComputeNode& node, Hotspots& hotspots, std::size_t me, std::size_t steps) {
+  task::Worker worker;
+  const auto session = node.make_session(worker).value();
+  Hammering seen;
+  for (std::size_t i = 0; i < steps; i += 50) {
+    const pool::Operation op(*session);
+    const Hammering now = hammer(hotspots, me, 50);
+    seen.hits += now.hits;
+    seen.wrong += now.wrong;
+  }
+  return seen;
+}
+
 TEST(Hotspots, AreGivenUpWhileThreadsAreAtIt) {
+  PoolOptions options;
+  options.compute_budget = kPlenty;
+  pool::ComputeNode node(fabric::open_embedded({.bytes = 16 << 20, .huge_pages = false}).value(),
+                         options);
+  pool::Budget& budget = node.budget();
+  const std::uint64_t before = budget.used(Part::kIndexTables);
   for (std::size_t round = 0; round < 20; ++round) {
-    Budget budget(kPlenty);
-    Hotspots hotspots(budget, Hotspots::kLeastBytes);
+    Hotspots hotspots(budget, node.limbo(), LineNumbers::of(node.fabric()), Hotspots::kLeastBytes);
     Hammering others;
-    std::jthread other([&] { others = hammer(hotspots, 1, 2000); });
-    EXPECT_EQ(hammer(hotspots, 0, 50 * round).wrong, 0);
+    std::jthread other([&] { others = operate(node, hotspots, 1, 2000); });
+    EXPECT_EQ(operate(node, hotspots, 0, 50 * round).wrong, 0);
     budget.take(Part::kLockTable, kPlenty);
-    EXPECT_EQ(hammer(hotspots, 0, 100).hits, 0);
+    EXPECT_EQ(operate(node, hotspots, 0, 100).hits, 0);
     other.join();
     EXPECT_EQ(others.wrong, 0);
-    EXPECT_EQ(budget.used(Part::kIndexTables), hotspots.bytes());
+    EXPECT_EQ(hotspots.bytes(), 0);
+    node.limbo().collect();
+    EXPECT_EQ(budget.used(Part::kIndexTables), before);
+    budget.give_back(Part::kLockTable, kPlenty);
   }
 }
 

@@ -116,6 +116,79 @@ TEST_F(NodeCacheTest, StaysWithinTheBudget) {
       << "all nodes are given back";
 }
 
+class AmpleBudget : public NodeCacheTest {
+ protected:
+  AmpleBudget() : NodeCacheTest(64 << 20) {}
+};
+
+// A bucket may overflow before the table grows, of which a few nodes in a thousand may fall victim.
+constexpr std::size_t unlucky(std::size_t nodes) { return nodes / 500; }
+
+// The table is as large as the nodes that it holds want it to be, and none is lost as it grows.
+TEST_F(AmpleBudget, GrowsWithItsNodes) {
+  NodeCache<IntKeys> cache(compute_node, true);
+  EXPECT_LT(cache.bytes(), 4 << 10) << "the budget alone makes no large table";
+  std::size_t node_bytes = 0;
+  for (std::uint64_t i = 0; i < 20'000; ++i) {
+    CacheNode* node = make_node(ref_of(i), i % 5);
+    node_bytes += node->bytes();
+    ASSERT_TRUE(cache.insert(node));
+    const std::size_t table = cache.bytes() - node_bytes;
+    ASSERT_LE(table, (4 << 10) + 64 * (i + 1)) << i;
+  }
+  std::size_t known = 0;
+  for (std::uint64_t i = 0; i < 20'000; ++i) {
+    const CacheNode* found = cache.find(ref_of(i));
+    if (found == nullptr) continue;
+    ++known;
+    ASSERT_TRUE(intact(*found, ref_of(i)));
+  }
+  EXPECT_GE(known + unlucky(20'000), 20'000);
+  compute_node.limbo().collect();
+  EXPECT_EQ(compute_node.budget().used(pool::Part::kNodeCache), cache.bytes())
+      << "outgrown tables are gone";
+}
+
+// Each thread has nodes of its own: what it put in is there, what it took out is not.
+TEST_F(AmpleBudget, GrowsWhileThreadsAreAtIt) {
+  const std::uint64_t nodes = testing::scaled(20'000, 2'000);
+  for (int round = 0; round < 5; ++round) {
+    NodeCache<IntKeys> cache(compute_node, true);
+    std::atomic<std::size_t> lost{0};
+    std::atomic<std::size_t> left{0};
+    std::vector<std::thread> threads;
+    threads.reserve(4);
+    for (std::uint64_t t = 0; t < 4; ++t) {
+      threads.emplace_back([&, t] {
+        task::Worker worker;
+        const auto session = compute_node.make_session(worker).value();
+        for (std::uint64_t i = 0; i < nodes; ++i) {
+          const pool::Operation op(*session);
+          const std::uint64_t mine = 4 * i + t;
+          CacheNode* node = make_node(ref_of(mine), i % 5);
+          if (!cache.insert(node)) CacheNode::free_node(node);
+          const CacheNode* found = cache.find(ref_of(mine));
+          if (found == nullptr || !intact(*found, ref_of(mine))) ++lost;
+          if (i % 3 != 0) continue;
+          cache.erase(ref_of(mine));
+          if (cache.find(ref_of(mine)) != nullptr) ++left;
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(left, 0);
+    EXPECT_LE(lost, unlucky(nodes));
+    std::size_t found = 0;
+    for (std::uint64_t i = 0; i < 4 * nodes; ++i)
+      found += cache.find(ref_of(i)) != nullptr ? 1u : 0u;
+    const std::size_t kept = 4 * (nodes - (nodes + 2) / 3);
+    EXPECT_LE(found, kept);
+    EXPECT_GE(found + unlucky(4 * nodes), kept);
+    compute_node.limbo().collect();
+    EXPECT_EQ(compute_node.budget().used(pool::Part::kNodeCache), cache.bytes());
+  }
+}
+
 TEST_F(NodeCacheTest, GivesUsedNodesASecondChance) {
   NodeCache<IntKeys> cache(compute_node, true);
   ASSERT_TRUE(cache.insert(make_node(ref_of(0))));

@@ -28,7 +28,8 @@ template <class K>
 Chime<K>::Chime(pool::ComputeNode& node, const pool::IndexRecord& record, const Options& options)
     : Base(node, record, options),
       options_(options),
-      hotspots_(node.budget(), hotspot_bytes(node, options)) {}
+      hotspots_(node.budget(), node.limbo(), LineNumbers::of(node.fabric()),
+                hotspot_bytes(node, options)) {}
 
 template <class K>
 void Chime<K>::initialize_leaf(Leaf<K> leaf, std::uint32_t incarnation, const Cell& low) const {

@@ -101,8 +101,13 @@ class Chime final : public LeafTree<K, Leaf<K>> {
   NodeParts parts_for(const Wanted& wanted, std::size_t count, bool header) const;
   Sight judge(const Wanted& wanted, const Route<K>& route, const std::optional<NodeRef>& next,
               Leaf<K> leaf) const;
-  std::optional<Hotspots::Spot> speculate(const NodeRef& leaf, const Wanted& wanted);
-  bool right_guess(const Wanted& wanted, const Hotspots::Spot& spot, Leaf<K> leaf) const;
+  struct Guess {
+    std::size_t entry;
+    std::uint16_t version;
+  };
+  void expect(const Wanted& wanted) const;
+  std::optional<Guess> speculate(const NodeRef& leaf, const Wanted& wanted);
+  bool right_guess(const Wanted& wanted, const Guess& guess, Leaf<K> leaf) const;
   Task<Result<Seen>> look(Operation& op, const Wanted& wanted, std::byte* image);
   std::size_t place_of(const Wanted& wanted, const Seen& seen, Leaf<K> leaf,
                        std::size_t after = 0) const;

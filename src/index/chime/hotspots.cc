@@ -1,119 +1,147 @@
 #include "index/chime/hotspots.h"
 
 #include <algorithm>
+#include <bit>
+#include <memory>
 
 #include "base/random.h"
-#include "base/spin.h"
 
 namespace pando::index::chime {
 
 namespace {
 
-struct Hash {
-  std::uint64_t bucket;
-  std::uint16_t key_bits;
-};
-
-Hash hash_of(fabric::Address leaf, std::uint64_t key_word) {
-  const std::uint64_t key = base::mix64(key_word);
-  const std::uint64_t both = base::mix64(key ^ (leaf.raw() * 0x9e3779b97f4a7c15u));
-  return {both >> 32, static_cast<std::uint16_t>(key)};
+std::size_t bucket_of(std::uint64_t key_hash, std::size_t buckets) {
+  return (key_hash >> 32) * buckets >> 32;
 }
 
 }  // namespace
 
-class Hotspots::Guard {
- public:
-  explicit Guard(Lock& lock) : lock_(lock) {
-    base::Backoff backoff;
-    while (lock_.exchange(true, std::memory_order_acquire)) backoff.pause();
+LineNumbers LineNumbers::of(const fabric::Fabric& fabric) {
+  const std::size_t nodes = fabric.node_count();
+  std::uint64_t size = 0;
+  for (std::size_t node = 0; node < nodes; ++node) {
+    size = std::max(size, fabric.node_size(static_cast<fabric::NodeId>(node)));
   }
-  ~Guard() { lock_.store(false, std::memory_order_release); }
-  Guard(const Guard&) = delete;
-  Guard& operator=(const Guard&) = delete;
+  LineNumbers lines;
+  lines.node_bits = static_cast<unsigned>(std::bit_width(nodes - 1));
+  lines.bits = lines.node_bits + static_cast<unsigned>(std::bit_width(size / fabric::kLineBytes));
+  return lines;
+}
 
- private:
-  Lock& lock_;
-};
-
-Hotspots::Hotspots(pool::Budget& budget, std::size_t bytes) : budget_(budget) {
+Hotspots::Hotspots(pool::Budget& budget, pool::Limbo& limbo, LineNumbers lines, std::size_t bytes)
+    : budget_(budget), limbo_(limbo), lines_(lines) {
   const std::uint64_t used = budget_.used();
   if (!budget_.caches() || used >= budget_.limit()) return;
   bytes = std::min<std::uint64_t>(bytes, budget_.limit() - used);
-  const std::size_t buckets = bytes / (sizeof(Bucket) + sizeof(Lock));
-  const std::size_t taken = buckets * (sizeof(Bucket) + sizeof(Lock));
-  if (bytes < kLeastBytes || !budget_.try_take(pool::Part::kIndexTables, taken)) return;
-  bytes_ = taken;
-  buckets_count_ = buckets;
-  buckets_ = std::make_unique<Bucket[]>(buckets);
-  locks_ = std::make_unique<Lock[]>(buckets);
+  if (bytes < kLeastBytes) return;
+  const std::size_t buckets = (bytes - sizeof(Table)) / sizeof(Bucket);
+  if (!budget_.try_take(pool::Part::kIndexTables, Table::bytes(buckets))) return;
+  bytes_ = Table::bytes(buckets);
+  table_ = std::make_unique<Table>(budget_, buckets).release();
   budget_.add(*this, true);
 }
 
 Hotspots::~Hotspots() {
   budget_.remove(*this);
-  budget_.give_back(pool::Part::kIndexTables, bytes());
+  if (Table* const table = table_) free_table(table);
+}
+
+void Hotspots::free_table(Table* table) {
+  const std::unique_ptr<Table> freed(table);
+  table->budget.give_back(pool::Part::kIndexTables, Table::bytes(table->buckets.size()));
 }
 
 std::uint64_t Hotspots::shrink(std::uint64_t) {
-  const std::size_t left = buckets_count_ * sizeof(Lock);
-  if (bytes() == left) return 0;
-  // Once every lock was had, nobody is within a bucket, and whoever comes finds none.
-  for (std::size_t i = 0; i < buckets_count_; ++i) {
-    while (locks_[i].exchange(true, std::memory_order_acquire)) base::cpu_relax();
-  }
-  buckets_.reset();
-  for (std::size_t i = 0; i < buckets_count_; ++i) {
-    locks_[i].store(false, std::memory_order_release);
-  }
-  const std::uint64_t given_up = bytes_.exchange(left) - left;
-  budget_.give_back(pool::Part::kIndexTables, given_up);
+  Table* const table = table_.exchange(nullptr, std::memory_order_acq_rel);
+  if (table == nullptr) return 0;
+  limbo_.defer(table,
+               [](pool::Limbo::Deferred* object) { free_table(static_cast<Table*>(object)); });
+  const std::uint64_t given_up = bytes_.exchange(0);
+  limbo_.collect();
   return given_up;
 }
 
-void Hotspots::count_use(Bucket& bucket, Place& place) {
-  if (uses(place) == kMostUses) {
-    for (Place& each : bucket.places) {
-      each.rest = pack(uses(each) / 2, spot(each), key_bits(each));
-    }
+// --- Uses ---
+
+// Once in 2, 4, 8 … times, the rarer the more uses. By a count that threads may spoil for each
+// other: a simulation always draws the same.
+bool Hotspots::counts_now(unsigned uses) {
+  if (uses < kExact) return true;
+  const std::uint64_t drawn = seldom_.load(std::memory_order_relaxed) + 1;
+  seldom_.store(drawn, std::memory_order_relaxed);
+  return base::mix64(drawn) >> (63 - (uses - kExact) / kStep) == 0;
+}
+
+void Hotspots::count_use(Bucket& bucket, std::atomic<std::uint64_t>& place, std::uint64_t word) {
+  if (!counts_now(uses(word))) return;
+  // Who comes second in a race for a place gives way: one use is not counted.
+  if (uses(word) < kMostUses) {
+    place.compare_exchange_strong(word, with_uses(word, uses(word) + 1), std::memory_order_relaxed);
+    return;
   }
-  place.rest = pack(uses(place) + 1, spot(place), key_bits(place));
+  for (auto& each : bucket.places) {
+    std::uint64_t old = each.load(std::memory_order_relaxed);
+    const unsigned less = std::min(kStep, (uses(old) + kStep - 1) / kStep);
+    each.compare_exchange_strong(old, with_uses(old, uses(old) - less), std::memory_order_relaxed);
+  }
+}
+
+// --- Places ---
+
+// 0: none.
+std::uint64_t Hotspots::owner(fabric::Address leaf, std::uint64_t key_hash) const {
+  if (lines_.bits >= kOwnerBits) {
+    const std::uint64_t number = lines_.number(leaf);
+    return number <= kOwnerMask ? number : 0;
+  }
+  const unsigned key_bits = kOwnerBits - lines_.bits;
+  return lines_.number(leaf) << key_bits | (key_hash & ((std::uint64_t{1} << key_bits) - 1));
+}
+
+void Hotspots::prefetch(std::uint64_t key_word) const {
+  const Table* const table = table_.load(std::memory_order_acquire);
+  if (table == nullptr) return;
+  __builtin_prefetch(&table->buckets[bucket_of(base::mix64(key_word), table->buckets.size())]);
 }
 
 std::optional<Hotspots::Spot> Hotspots::find(fabric::Address leaf, std::uint64_t key_word) {
-  if (buckets_count_ == 0) return std::nullopt;
-  const Hash hash = hash_of(leaf, key_word);
-  const std::size_t at = hash.bucket * buckets_count_ >> 32;
-  const Guard guard(locks_[at]);
-  if (!buckets_) return std::nullopt;
-  Bucket& bucket = buckets_[at];
-  for (Place& place : bucket.places) {
-    if (place.leaf != leaf.raw() || key_bits(place) != hash.key_bits) continue;
-    count_use(bucket, place);
-    return spot(place);
+  Table* const table = table_.load(std::memory_order_acquire);
+  if (table == nullptr) return std::nullopt;
+  const std::uint64_t hash = base::mix64(key_word);
+  const std::uint64_t wanted = owner(leaf, hash);
+  Bucket& bucket = table->buckets[bucket_of(hash, table->buckets.size())];
+  for (auto& place : bucket.places) {
+    const std::uint64_t word = place.load(std::memory_order_relaxed);
+    if (word == 0 || (word & kOwnerMask) != wanted) continue;
+    count_use(bucket, place, word);
+    return spot(word);
   }
   return std::nullopt;
 }
 
 void Hotspots::found(fabric::Address leaf, std::uint64_t key_word, Spot spot_found) {
-  if (buckets_count_ == 0) return;
-  const Hash hash = hash_of(leaf, key_word);
-  const std::size_t at = hash.bucket * buckets_count_ >> 32;
-  const Guard guard(locks_[at]);
-  if (!buckets_) return;
-  Bucket& bucket = buckets_[at];
-  Place* least = bucket.places.data();
-  for (Place& place : bucket.places) {
-    if (place.leaf == leaf.raw() && key_bits(place) == hash.key_bits) {
-      if (spot(place) != spot_found) {  // outdated: it starts anew
-        place.rest = pack(1, spot_found, hash.key_bits);
-      }
+  Table* const table = table_.load(std::memory_order_acquire);
+  if (table == nullptr) return;
+  const std::uint64_t hash = base::mix64(key_word);
+  const std::uint64_t wanted = owner(leaf, hash);
+  if (wanted == 0) return;
+  const std::uint64_t fresh = pack(1, spot_found, wanted);
+  Bucket& bucket = table->buckets[bucket_of(hash, table->buckets.size())];
+  std::atomic<std::uint64_t>* least = nullptr;
+  std::uint64_t least_word = ~std::uint64_t{0};
+  for (auto& place : bucket.places) {
+    const std::uint64_t word = place.load(std::memory_order_relaxed);
+    if (word != 0 && (word & kOwnerMask) == wanted) {
+      // Outdated: it starts anew.
+      if (spot(word) != spot_found) place.store(fresh, std::memory_order_relaxed);
       return;
     }
-    if (place.leaf == 0 && least->leaf != 0) least = &place;
-    if (least->leaf != 0 && uses(place) < uses(*least)) least = &place;
+    if (least == nullptr || (least_word != 0 && (word == 0 || uses(word) < uses(least_word)))) {
+      least = &place;
+      least_word = word;
+    }
   }
-  *least = {leaf.raw(), pack(1, spot_found, hash.key_bits)};
+  least->store(fresh, std::memory_order_relaxed);
 }
 
 }  // namespace pando::index::chime

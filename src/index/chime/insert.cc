@@ -41,6 +41,8 @@ Task<Result<std::optional<typename Chime<K>::Seen>>> Chime<K>::lock_fast(
   NodeLocks& locks = tree().locks();
   const LeafGeometry& geometry = options_.leaf;
   const Leaf<K> leaf = leaf_at(image);
+  const bool may_be_hot = purpose == Purpose::kUpdate || purpose == Purpose::kPut;
+  if (may_be_hot) expect(wanted);
   Route<K> route;
   if (!tree().route_cached(wanted.key, 0, route)) {
     Result<Route<K>> routed = co_await tree().route(op, wanted.key, 0);
@@ -50,30 +52,29 @@ Task<Result<std::optional<typename Chime<K>::Seen>>> Chime<K>::lock_fast(
   }
   const std::optional<NodeRef> next = tree().next_child(route, wanted.key);
   const bool may_insert = purpose == Purpose::kInsert || purpose == Purpose::kPut;
-  const bool may_be_hot = purpose == Purpose::kUpdate || purpose == Purpose::kPut;
   const bool map_first = may_insert && options_.vacancy && !locks.options().lock_with_read;
   const bool whole = may_insert && !options_.vacancy;
   Seen seen{route.node, whole ? geometry.span : geometry.neighbourhood, {}, {}};
-  std::optional<Hotspots::Spot> spot;
-  if (may_be_hot) spot = speculate(route.node, wanted);
+  std::optional<Guess> guess;
+  if (may_be_hot) guess = speculate(route.node, wanted);
 
   LockTarget target{route.node.address, image, {}, LockWord::kNoted};
-  if (spot) {
-    target.parts.add(geometry.entry[spot->entry], geometry.slot_bytes);
+  if (guess) {
+    target.parts.add(geometry.entry[guess->entry], geometry.slot_bytes);
   } else if (!map_first) {
     target.parts = parts_for(wanted, seen.known, needs_header(next));
   }
   if (Status locked = co_await locks.lock(op, lock, target); !locked) {
     co_return fail(locked.error());
   }
-  if (spot && !lock.repair()) {
-    if (right_guess(wanted, *spot, leaf)) {
-      seen.spot = spot->entry;
+  if (guess && !lock.repair()) {
+    if (right_guess(wanted, *guess, leaf)) {
+      seen.spot = guess->entry;
       co_return Answer(std::move(seen));
     }
     wrong_guesses_.fetch_add(1, std::memory_order_relaxed);
   }
-  if ((spot || map_first) && !lock.repair()) {
+  if ((guess || map_first) && !lock.repair()) {
     if (map_first) seen.known = hop_range(wanted, lock.note());
     fabric::Batch batch(op.cost());
     parts_for(wanted, seen.known, needs_header(next)).read(batch, route.node.address, image);

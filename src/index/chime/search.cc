@@ -62,31 +62,37 @@ typename Chime<K>::Sight Chime<K>::judge(const Wanted& wanted, const Route<K>& r
 
 // --- Speculation ---
 
+// Fetches what speculate() will look at, while the way to the leaf is looked up.
 template <class K>
-std::optional<Hotspots::Spot> Chime<K>::speculate(const NodeRef& leaf, const Wanted& wanted) {
+void Chime<K>::expect(const Wanted& wanted) const {
+  if (options_.speculation) hotspots_.prefetch(wanted.word);
+}
+
+template <class K>
+std::optional<typename Chime<K>::Guess> Chime<K>::speculate(const NodeRef& leaf,
+                                                            const Wanted& wanted) {
   if (!options_.speculation) return std::nullopt;
-  std::optional<Hotspots::Spot> spot = hotspots_.find(leaf.address, wanted.word);
-  if (!spot || options_.leaf.distance(wanted.home, spot->entry) >= options_.leaf.neighbourhood) {
-    return std::nullopt;
-  }
+  const std::optional<Hotspots::Spot> spot = hotspots_.find(leaf.address, wanted.word);
+  if (!spot || spot->distance >= options_.leaf.neighbourhood) return std::nullopt;
   guesses_.fetch_add(1, std::memory_order_relaxed);
-  return spot;
+  return Guess{(wanted.home + spot->distance) % options_.leaf.span, spot->version};
 }
 
 // The entry alone tells: it has the key, and the leaf has been neither split nor merged nor freed
 // since the key was found there, as all of these change the version of every entry. A key that was
 // erased, or moved within the leaf, does not stand there any more.
 template <class K>
-bool Chime<K>::right_guess(const Wanted& wanted, const Hotspots::Spot& spot, Leaf<K> leaf) const {
-  if (mutated(Mutant::kBlindSpeculation)) return !leaf.empty(spot.entry);
-  return !leaf.empty(spot.entry) && leaf.key_word(spot.entry) == wanted.word &&
-         leaf.version(spot.entry) == spot.version;
+bool Chime<K>::right_guess(const Wanted& wanted, const Guess& guess, Leaf<K> leaf) const {
+  if (mutated(Mutant::kBlindSpeculation)) return !leaf.empty(guess.entry);
+  return !leaf.empty(guess.entry) && leaf.key_word(guess.entry) == wanted.word &&
+         leaf.version(guess.entry) == guess.version;
 }
 
 template <class K>
 void Chime<K>::remember(const Wanted& wanted, const Seen& seen, Leaf<K> leaf, std::size_t slot) {
   if (!options_.speculation || seen.spot) return;
-  hotspots_.found(seen.leaf.address, wanted.word, {slot, leaf.version(slot)});
+  hotspots_.found(seen.leaf.address, wanted.word,
+                  {options_.leaf.distance(wanted.home, slot), leaf.version(slot)});
 }
 
 // --- Looking ---
@@ -96,17 +102,18 @@ Task<Result<typename Chime<K>::Seen>> Chime<K>::look(Operation& op, const Wanted
                                                      std::byte* image) {
   const Leaf<K> leaf = leaf_at(image);
   Route<K> route;
+  expect(wanted);
   if (!tree().route_cached(wanted.key, 0, route)) {
     Result<Route<K>> routed = co_await tree().route(op, wanted.key, 0);
     if (!routed) co_return fail(routed.error());
     route = std::move(*routed);
   }
-  if (const auto spot = speculate(route.node, wanted)) {
+  if (const auto guess = speculate(route.node, wanted)) {
     fabric::Batch batch(op.cost());
-    const std::size_t offset = options_.leaf.entry[spot->entry];
+    const std::size_t offset = options_.leaf.entry[guess->entry];
     batch.read(route.node.address + offset, image + offset, options_.leaf.slot_bytes);
     if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
-    if (right_guess(wanted, *spot, leaf)) co_return Seen{route.node, 0, spot->entry, {}};
+    if (right_guess(wanted, *guess, leaf)) co_return Seen{route.node, 0, guess->entry, {}};
     wrong_guesses_.fetch_add(1, std::memory_order_relaxed);
   }
   const std::optional<NodeRef> next = tree().next_child(route, wanted.key);
