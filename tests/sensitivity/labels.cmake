@@ -11,6 +11,8 @@ endif()
 
 file(GLOB reference_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/sensitivity/reference/*.cc")
 file(GLOB support_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/support/*.cc")
+# The reference has no memory nodes of its own.
+list(FILTER support_sources EXCLUDE REGEX "/memory_nodes.cc$")
 add_executable(conformance_on_reference
   ${reference_sources}
   ${support_sources}
@@ -18,6 +20,7 @@ add_executable(conformance_on_reference
   "${PROJECT_SOURCE_DIR}/src/lab/check/linearizability.cc"
   "${PROJECT_SOURCE_DIR}/src/lab/keys.cc"
   $<TARGET_OBJECTS:conformance_test>)
+target_compile_definitions(conformance_on_reference PRIVATE PANDO_ON_REFERENCE)
 target_include_directories(conformance_on_reference PRIVATE
   "${CMAKE_CURRENT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include")
 target_link_libraries(conformance_on_reference PRIVATE

@@ -63,6 +63,8 @@ bool wanted(const IndexCase& index_case) {
   if (PANDO_THREAD_SANITIZER || PANDO_ADDRESS_SANITIZER) {
     // One thread only, so nothing new for one sanitizer; the other sees tests/check.
     if (index_case.simulated()) return false;
+    // The fabrics' own code is seen by tests/fabric and tests/node.
+    if (index_case.remote()) return false;
     // What the indexes share is seen with the first one on every fabric and with every variant.
     const bool first = index_case.name.starts_with(kIndexes[0].name);
     if (!first && !index_case.name.contains("_embedded2nodes")) return false;
@@ -76,17 +78,26 @@ bool wanted(const IndexCase& index_case) {
 
 }  // namespace
 
+#ifndef PANDO_ON_REFERENCE
+namespace {
+
+// Two memory nodes for every call. Fabrics do not own their nodes, so these live on.
+std::string start_memory_nodes(bool tcp, std::uint64_t bytes) {
+  static std::deque<MemoryNodes> all;
+  all.emplace_back(MemoryNodes::Options{.bytes = bytes / 2, .nodes = 2});
+  // These tests ask for no failures, on machines that may be busy.
+  return (tcp ? all.back().tcp_url() : all.back().mapped_url()) + "?timeout=60000";
+}
+
+}  // namespace
+#endif
+
 std::string IndexCase::pool_url(std::string_view size) const {
+#ifndef PANDO_ON_REFERENCE
   if (remote()) {
-    // A pool of its own for every call; fabrics do not own their nodes, so they live on.
-    static std::deque<MemoryNodes> all;
-    const std::uint64_t bytes = base::parse_size(size).value();
-    all.emplace_back(MemoryNodes::Options{.bytes = bytes / 2, .nodes = 2});
-    // These tests ask for no failures, on machines that may be busy.
-    constexpr std::string_view kPatient = "?timeout=60000";
-    const bool tcp = pool.starts_with("tcp:");
-    return (tcp ? all.back().tcp_url() : all.back().mapped_url()) + std::string(kPatient);
+    return start_memory_nodes(pool.starts_with("tcp:"), base::parse_size(size).value());
   }
+#endif
   std::string url = pool;
   return url.replace(url.find(kSizeMark), kSizeMark.size(), size);
 }

@@ -28,8 +28,7 @@ Result<std::size_t> Chime<K>::split_at(const Leaf<K>& leaf, const std::vector<Ke
     middle = near[near.size() / 2];
     if (options_.leaf.ordered && near.size() > 1) {
       // They are neighbours in order, too. Any cut between them makes room.
-      middle =
-          std::clamp(split_point(all.size(), place_of_new, false), near.front() + 1, near.back());
+      middle = std::clamp(split_point(keys.size(), added, false), near.front() + 1, near.back());
     }
   }
   std::size_t in_the_way = 0;  // entries near by that go where the new key goes, or are unreadable
