@@ -9,6 +9,7 @@ class RoundTrips : public ConformanceTest {
   static constexpr std::uint64_t kOperations = 1'000;
 
   void SetUp() override {
+    ConformanceTest::SetUp();
     if (key_type() != KeyType::kInteger) GTEST_SKIP() << "the counts are for 8-byte keys";
     if (GetParam().variant) GTEST_SKIP() << "the counts are for the default settings";
     count_ = scaled(100'000, 10'000);
