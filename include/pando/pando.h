@@ -115,8 +115,10 @@ class Worker {
 class Pool {
  public:
   // `embedded:SIZE[?nodes=N]`: memory nodes inside this process, SIZE in all, e.g.
-  // "embedded:4GiB?nodes=2". `sim:SIZE[?nodes=N&preset=NAME]`: simulated ones, in simulated time,
-  // for one thread; a plain call made from within a task throws std::logic_error there.
+  // "embedded:4GiB?nodes=2". `tcp:HOST:PORT,…` and `mapped:unix:PATH,…`: memory nodes that are
+  // other processes (docs/operations.md); everyone names them in the same order.
+  // `sim:SIZE[?nodes=N&preset=NAME]`: simulated ones, in simulated time, for one thread; a plain
+  // call made from within a task throws std::logic_error there.
   static Result<Pool> open(std::string_view url, const PoolOptions& options = {});
   // A further compute node on the same memory nodes, with caches, tables and budget of its own.
   Result<Pool> attach(const PoolOptions& options) const;

@@ -34,6 +34,7 @@ Examples:
   pando bench --workload C,A --keys 10M --peers lmdb,rocksdb
   pando bench --keys string --value-size 64 --clients 2 --coroutines 4 --json out.json
   pando bench --index "sherman:leaf_bytes=2048" --compute-nodes 2 --budget 1MiB --workload C
+  pando bench --pool tcp:127.0.0.1:7470 --workload C,A      (see pando memnode --help)
   pando bench --fabric sim --workload C,A --compute-nodes 10 --clients 10,40,160,640
   pando bench --fabric sim --preset cxl --memory-nodes 4 --keys 10M --workload LOAD --clients 64)";
 
@@ -71,7 +72,8 @@ void add_options(CLI::App& parser, BenchWords& words) {
       ->default_str(fabric::sim::SimOptions().preset);
   parser
       .add_option("--pool", words.pool,
-                  "Memory nodes by a URL instead, e.g. embedded:4GiB?nodes=2&masked_cas=emulated")
+                  "Memory nodes by a URL instead: tcp:10.0.0.1:7470,10.0.0.2:7470, "
+                  "mapped:unix:/run/pando/0.sock, embedded:4GiB?nodes=2")
       ->type_name("URL");
   parser
       .add_option("--keys", words.keys,
