@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <pthread.h>
-#include <signal.h>
 
 #include <CLI/CLI.hpp>
 #include <chrono>

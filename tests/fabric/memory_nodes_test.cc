@@ -1,6 +1,5 @@
 #include "support/memory_nodes.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -9,30 +8,36 @@
 #include "base/sanitizers.h"
 #include "fabric/conformance.h"
 #include "fabric/open.h"
-#include "fabric/tcp/tcp.h"
 
 namespace pando::fabric {
 namespace {
 
 using pando::testing::MemoryNodes;
-using ::testing::HasSubstr;
 
 constexpr std::uint64_t kRounds = PANDO_THREAD_SANITIZER || PANDO_ADDRESS_SANITIZER ? 500 : 2'000;
 
-// The memory nodes live as long as the process: fabrics do not own them.
-MemoryNodes& shared_nodes(std::size_t count) {
-  static std::map<std::size_t, MemoryNodes> all;
-  return all.try_emplace(count, MemoryNodes::Options{.nodes = count}).first->second;
-}
+// Memory nodes for all tests of the process: fabrics do not own them. Gone before main() returns.
+class SharedNodes final : public ::testing::Environment {
+ public:
+  void TearDown() override { by_count_.clear(); }
+  MemoryNodes& of(std::size_t count) {
+    return by_count_.try_emplace(count, MemoryNodes::Options{.nodes = count}).first->second;
+  }
+
+ private:
+  std::map<std::size_t, MemoryNodes> by_count_;
+};
+SharedNodes* const kNodes = new SharedNodes;  // GoogleTest owns it from the next line on
+[[maybe_unused]] const auto* const kEnvironment = ::testing::AddGlobalTestEnvironment(kNodes);
 
 FabricUnderTest tcp(std::string name, std::size_t nodes, std::string parameters = "") {
-  return {std::move(name), [=] { return open_fabric(shared_nodes(nodes).tcp_url() + parameters); },
+  return {std::move(name), [=] { return open_fabric(kNodes->of(nodes).tcp_url() + parameters); },
           kRounds};
 }
 
 FabricUnderTest mapped(std::string name, std::size_t nodes, std::string parameters = "") {
-  return {std::move(name),
-          [=] { return open_fabric(shared_nodes(nodes).mapped_url() + parameters); }, 10 * kRounds};
+  return {std::move(name), [=] { return open_fabric(kNodes->of(nodes).mapped_url() + parameters); },
+          10 * kRounds};
 }
 
 INSTANTIATE_TEST_SUITE_P(Mapped, FabricConformance,
