@@ -25,8 +25,9 @@ inline std::size_t scaled(std::size_t n, std::size_t least = 1) {
     const double asked = text != nullptr ? std::strtod(text, nullptr) : 1.0;
     return (asked > 0 ? asked : 1.0) / kSanitizerSlowdown;
   }();
-  return std::max(least,
-                  static_cast<std::size_t>(static_cast<double>(n) * kScale / fabric_slowdown));
+  const auto floor = static_cast<double>(least) / std::min(fabric_slowdown, 5.0);
+  return static_cast<std::size_t>(
+      std::max({1.0, floor, static_cast<double>(n) * kScale / fabric_slowdown}));
 }
 
 }  // namespace pando::testing
