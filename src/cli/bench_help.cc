@@ -12,7 +12,7 @@ namespace pando::cli {
 
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kBenchFooter =
     R"(Workloads are YCSB's: LOAD inserts all keys; A 50 % search, 50 % update; B 95/5; C search only;
 D 95 % search of the latest, 5 % insert; E 95 % scan of 1 to 100, 5 % insert; F 50 % search, 50 %
 read-modify-write (one operation; by kind, one search and one update). All run on one loaded set, in
@@ -133,7 +133,7 @@ void add_options(CLI::App& parser, BenchWords& words) {
       ->type_name("LIST");
   parser.add_option("--json", words.json, "Write the results there")->type_name("FILE");
   parser.add_flag("--quiet", words.quiet, "No progress");
-  parser.footer(kFooter);
+  parser.footer(kBenchFooter);
 }
 
 }  // namespace pando::cli

@@ -21,7 +21,7 @@ using lab::check::FaultSet;
 constexpr std::string_view kDefaultSeeds = "1..1000";
 constexpr double kMostMinutes = 60.0 * 24 * 365;
 
-constexpr const char* kFooter =
+constexpr const char* kCheckFooter =
     R"(Each seed stands for one simulated run: compute nodes with clients work on an index while lines tear,
 batches are late, links break and nodes die. After it every history must be linearizable, the
 structure sound, nothing stuck and nothing leaked. The same seed gives the same run everywhere; what
@@ -165,7 +165,7 @@ void add_options(CLI::App& parser, CheckWords& words) {
       ->type_name("PREFIX");
   parser.add_option("--json", words.json, "Write the results there")->type_name("FILE");
   parser.add_flag("--quiet", words.quiet, "No progress");
-  parser.footer(kFooter);
+  parser.footer(kCheckFooter);
 }
 
 Result<Check> understand(const CheckWords& words) {

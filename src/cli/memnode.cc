@@ -29,7 +29,7 @@ using fabric::node::HugePages;
 using fabric::node::NodeMemory;
 using fabric::node::Server;
 
-constexpr const char* kFooter =
+constexpr const char* kMemnodeFooter =
     R"(A memory node owns memory and has almost nothing to do: clients read and change it with one-sided
 verbs. It serves until SIGTERM or SIGINT. docs/operations.md tells how to run several as a cluster.
 
@@ -235,7 +235,7 @@ Command add_memnode(CLI::App& app) {
   parser->add_option("--log-format", words->log_format, "text, or json: an object a line")
       ->type_name("WORD")
       ->capture_default_str();
-  parser->footer(kFooter);
+  parser->footer(kMemnodeFooter);
   return {parser, [words] { return run(*words); }};
 }
 

@@ -16,7 +16,7 @@ using base::Random;
 constexpr std::array<std::string_view, 7> kKindNames = {"get",   "put",       "insert", "update",
                                                         "erase", "multi_get", "scan"};
 
-std::string quoted(std::string_view value) {
+std::string in_quotes(std::string_view value) {
   constexpr std::size_t kShown = 20;
   return fmt::format("'{}{}'", value.substr(0, kShown), value.size() > kShown ? "…" : "");
 }
@@ -29,7 +29,7 @@ std::string describe(const Request& request) {
   std::string text(kKindNames[static_cast<std::size_t>(request.kind)]);
   if (request.kind != RequestKind::kMultiGet) text += ' ' + lab::describe(request.key);
   for (const OwnedKey& key : request.keys) text += ' ' + lab::describe(key);
-  if (request.writes_value()) text += ' ' + quoted(request.value);
+  if (request.writes_value()) text += ' ' + in_quotes(request.value);
   if (request.kind == RequestKind::kScan) text += fmt::format(" limit {}", request.limit);
   return text;
 }
@@ -130,7 +130,7 @@ void RequestSpan::end(const Status& status) {
 }
 
 void RequestSpan::end(const Result<std::string>& found) {
-  if (observer_ != nullptr) end_with(found ? quoted(*found) : name_of(found.error()));
+  if (observer_ != nullptr) end_with(found ? in_quotes(*found) : name_of(found.error()));
 }
 
 void RequestSpan::end(const Result<std::vector<Entry>>& found) {
