@@ -104,7 +104,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"chime_no_bitmap_check", Mutant::kNoBitmapCheck, kMany, "all", "chime"},
         Case{"late_delegation", Mutant::kLateDelegation, kMany, "all", "sherman:combine=on"},
         Case{"chime_no_replica_check", Mutant::kNoReplicaCheck, kFew, "all", "chime"},
-        Case{"chime_no_part_check", Mutant::kNoPartCheck, kFew, "all", "chime"},
+        Case{"chime_no_part_check", Mutant::kNoPartCheck, kFew, "tear,delay", "chime:keys=integer"},
         Case{"chime_blind_speculation", Mutant::kBlindSpeculation, kFew, "all", "chime"},
         Case{"chime_unlock_first", Mutant::kUnlockFirst, kFew, "all", "chime"},
         Case{"chime_no_lock", Mutant::kNoLock, kFew, "all", "chime"},
