@@ -224,7 +224,8 @@ class Index {
   const IndexInfo& info() const;
   IndexStats stats() const;
   // Walks the whole index and checks its structure (fences, siblings, reachability, items).
-  // For tests and tools, with no writers about; kCorrupt says what is wrong and where.
+  // For tests and tools, with no writers about (one that was killed is about until its lease is
+  // over); kCorrupt says what is wrong and where.
   Status check() const;
 
   api::IndexState& state() const { return *state_; }
