@@ -43,6 +43,14 @@ TEST_F(AdmissionTest, AFenceHoldsAgainstAJoinUnderWay) {
   EXPECT_EQ(refusal(8), ErrorCode::kFenced);
 }
 
+// Found by fuzz_node_conversation: who came next was refused with the id that it had just been
+// given.
+TEST_F(AdmissionTest, IdsThatWereFencedBeforehandAreNotGiven) {
+  for (ClientId client = 1; client <= kMaxFenced + 2; ++client) admission_.fence(client);
+  const ClientId next = admission_.new_client().value();
+  EXPECT_TRUE(admission_.join(next)) << next;
+}
+
 TEST_F(AdmissionTest, NoFencedClientIsEverForgotten) {
   constexpr ClientId kMany = 5 * kMaxFenced;
   for (ClientId client = 1; client <= kMany; ++client) {

@@ -9,10 +9,16 @@
 namespace pando::fabric::node {
 
 Result<ClientId> Admission::new_client() {
-  if (header_.last_client == std::numeric_limits<std::uint32_t>::max()) {
-    return fail(ErrorCode::kOutOfMemory, "the memory node has no client ids left");
-  }
-  return ++header_.last_client;
+  // Ids that were fenced without having been given could not join.
+  std::uint32_t next = std::max(header_.last_client, header_.join_floor);
+  do {
+    if (next == std::numeric_limits<std::uint32_t>::max()) {
+      return fail(ErrorCode::kOutOfMemory, "the memory node has no client ids left");
+    }
+    ++next;
+  } while (std::ranges::count(header_.fenced, next) > 0);
+  header_.last_client = next;
+  return next;
 }
 
 std::uint32_t* Admission::find(ClientId client) const {

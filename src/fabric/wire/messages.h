@@ -14,7 +14,8 @@
 //                                        ←     Done
 //
 // Nothing but Hello and Proof is read from a client that has not been let in, and both are small.
-// docs/formats/wire.md has the bytes; wire.cc is where untrusted bytes are taken apart.
+// docs/formats/wire.md has the bytes; messages.cc is where untrusted bytes are taken apart
+// (tests/fuzz/).
 #pragma once
 
 #include <array>
