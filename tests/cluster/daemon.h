@@ -20,6 +20,7 @@ class Daemon {
   Daemon& operator=(const Daemon&) = delete;
 
   const std::string& place() const { return place_; }  // "127.0.0.1:1234"
+  pid_t process() const { return process_; }
   std::string log() const;
   void signal(int number) const;
   // Waits for its end. Its exit code; 128 + the signal that ended it.

@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -10,6 +12,7 @@
 #include <thread>
 
 #include "cluster/daemon.h"
+#include "fabric/wire/socket.h"
 #include <pando/pando.h>
 
 namespace pando::testing {
@@ -39,6 +42,24 @@ TEST(Memnode, ServesAndEndsInOrder) {
   EXPECT_EQ(daemon.wait(), 0);
   EXPECT_THAT(daemon.log(), HasSubstr(R"("event":"serving","detail":"127.0.0.1:)"));
   EXPECT_THAT(daemon.log(), HasSubstr(R"("event":"stopping","detail":"SIGTERM")"));
+}
+
+TEST(Memnode, TurnsAwayThoseItHasNoDescriptorsFor) {
+  const Daemon daemon({"--size", "2MiB"});
+  rlimit few = {.rlim_cur = 16, .rlim_max = 16};
+  ASSERT_EQ(prlimit(daemon.process(), RLIMIT_NOFILE, &few, nullptr), 0);
+  const auto place = fabric::wire::parse_place(daemon.place()).value();
+  std::vector<fabric::wire::Socket> all;
+  for (int i = 0; i < 32; ++i) all.push_back(fabric::wire::begin_connect(place).value());
+  // Those are closed at once, and all others once they have said nothing for a while.
+  std::byte byte{};
+  for (const auto& socket : all) {
+    pollfd wait = {.fd = socket.get(), .events = POLLIN, .revents = 0};
+    ASSERT_EQ(poll(&wait, 1, 30'000), 1);
+    EXPECT_FALSE(socket.receive({&byte, 1}));
+  }
+  EXPECT_THAT(daemon.log(), HasSubstr("no descriptors are left"));
+  EXPECT_TRUE(Pool::open("tcp:" + daemon.place()));
 }
 
 TEST(Memnode, SaysWhatIsWrong) {

@@ -99,6 +99,7 @@ class Server::Loop {
     epoll_ctl(epoll_, operation, descriptor, &event);
   }
   void accept_all(const Listener& listener);
+  bool turn_away(const Listener& listener);
   void serve(Connection& connection);
   void take_messages(Connection& connection);
   void settle(Connection& connection);
@@ -136,6 +137,7 @@ class Server::Loop {
 
   int epoll_ = -1;
   int wakeup_ = -1;
+  wire::Socket spare_;  // a descriptor for those who come when there are no others
   std::atomic<bool> stopping_{false};
   std::vector<Listener> listeners_;
   std::map<int, std::unique_ptr<Connection>> connections_;  // by descriptor
@@ -152,7 +154,8 @@ class Server::Loop {
 Status Server::Loop::open() {
   epoll_ = epoll_create1(EPOLL_CLOEXEC);
   wakeup_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (epoll_ < 0 || wakeup_ < 0) {
+  spare_ = wire::Socket(eventfd(0, EFD_CLOEXEC));
+  if (epoll_ < 0 || wakeup_ < 0 || !spare_) {
     return fail(ErrorCode::kUnavailable,
                 fmt::format("the system gives no descriptors: {}", wire::system_reason(errno)));
   }
@@ -230,7 +233,11 @@ void Server::Loop::run() {
 void Server::Loop::accept_all(const Listener& listener) {
   for (;;) {
     wire::Socket socket = wire::accept_from(listener.socket);
-    if (!socket) return;
+    if (!socket) {
+      const bool no_descriptors = errno == EMFILE || errno == ENFILE;
+      if (no_descriptors && turn_away(listener)) continue;
+      return;
+    }
     if (connections_.size() >= options_.max_connections) {
       // No words: whoever comes in such numbers would not listen. The client sees a closed link.
       ++counts_.refused;
@@ -246,6 +253,22 @@ void Server::Loop::accept_all(const Listener& listener) {
     watch(descriptor, EPOLLIN, EPOLL_CTL_ADD);
     connections_[descriptor] = std::move(made);
   }
+}
+
+// Whoever waits while no descriptor is left would keep the loop awake. False: nobody does.
+bool Server::Loop::turn_away(const Listener& listener) {
+  spare_.close();
+  wire::Socket socket = wire::accept_from(listener.socket);
+  const bool came = static_cast<bool>(socket);
+  socket.close();
+  spare_ = wire::Socket(eventfd(0, EFD_CLOEXEC));
+  if (!came) return false;
+  ++counts_.refused;
+  log("refused",
+      fmt::format("no descriptors are left for a connection: allow more than the {} that are open, "
+                  "as by LimitNOFILE= or ulimit -n",
+                  connections_.size()));
+  return true;
 }
 
 void Server::Loop::serve(Connection& connection) {
