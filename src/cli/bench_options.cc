@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <string_view>
 
 #include "base/parse.h"
@@ -127,22 +128,29 @@ Status read_sizes(const BenchWords& words, Bench& bench) {
   return {};
 }
 
+// Where nothing is said: the pool of the environment, which `pando cluster up` sets.
+std::string pool_of(const BenchWords& words) {
+  const bool chosen = !words.fabric.empty() || !words.preset.empty() || words.memory_nodes;
+  const char* const pool = std::getenv("PANDO_POOL");
+  return words.pool.empty() && !chosen && pool != nullptr ? pool : words.pool;
+}
+
 // A pool's URL says all there is to say.
-Status read_pool(const BenchWords& words, Bench& bench) {
+Status read_pool(const BenchWords& words, const std::string& pool, Bench& bench) {
   if (!words.fabric.empty() || !words.preset.empty() || words.memory_nodes) {
     return invalid("--pool",
                    "leave out --fabric, --preset and --memory-nodes: the URL says it all");
   }
-  if (lab::fabric_of(words.pool) == kSim) {
+  if (lab::fabric_of(pool) == kSim) {
     return invalid("--pool",
                    "for the simulated fabric take --fabric sim, --preset and --memory-nodes");
   }
-  bench.pool_url = words.pool;
+  bench.pool_url = pool;
   return {};
 }
 
 Status read_fabric(const BenchWords& words, Bench& bench) {
-  if (!words.pool.empty()) return read_pool(words, bench);
+  if (const std::string pool = pool_of(words); !pool.empty()) return read_pool(words, pool, bench);
   const bool simulated = words.fabric == kSim;
   if (!simulated && !words.fabric.empty() && words.fabric != kEmbedded) {
     return invalid("--fabric",

@@ -29,8 +29,10 @@ int complain(std::string_view command, const Error& error);
 
 Command add_bench(CLI::App& app);
 Command add_check(CLI::App& app);
+Command add_cluster(CLI::App& app);
 Command add_indexes(CLI::App& app);
 Command add_memnode(CLI::App& app);
+Command add_top(CLI::App& app);
 Command add_version(CLI::App& app);
 
 }  // namespace pando::cli

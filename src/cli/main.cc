@@ -40,8 +40,8 @@ int report_parse_error(const Commands& commands, const CLI::ParseError& error) {
 
 int run(int argc, char** argv) {
   CLI::App app("Pando: ordered key-value indexes in disaggregated memory.", "pando");
-  const Commands commands = {add_bench(app), add_check(app), add_memnode(app), add_indexes(app),
-                             add_version(app)};
+  const Commands commands = {add_bench(app), add_check(app),   add_memnode(app), add_cluster(app),
+                             add_top(app),   add_indexes(app), add_version(app)};
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {

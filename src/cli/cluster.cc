@@ -1,0 +1,109 @@
+// `pando cluster`: memory nodes on this machine, for trying things.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/parse.h"
+#include "cli/command.h"
+#include "cli/local_cluster.h"
+
+namespace pando::cli {
+namespace {
+
+constexpr const char* kClusterFooter =
+    R"help('up' starts memory nodes as processes of this machine that outlive the terminal, with a key of
+their own, and prints a line that sets PANDO_POOL, which the other commands take for --pool. 'down'
+ends them; their memory is gone then. For nodes on several machines, and for memory that survives:
+pando memnode, docs/operations.md.
+
+Examples:
+  eval "$(pando cluster up)"            three nodes of 1GiB; PANDO_POOL names them
+  pando bench --workload C,A            ... and is used here
+  pando top                             what they are doing
+  pando cluster down
+  pando cluster up --nodes 2 --size 4GiB --dir /tmp/mine)help";
+
+struct Words {
+  LocalClusterOptions options{.folder = default_cluster_folder()};
+};
+
+// For a shell: within single quotes everything but them stands for itself.
+std::string quoted_for_shell(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+int up(const Words& words) {
+  if (auto size = base::parse_size("--size", words.options.size); !size) {
+    return complain("cluster up", size.error());
+  }
+  const auto cluster = start_cluster(words.options);
+  if (!cluster) return complain("cluster up", cluster.error());
+  fmt::print("export PANDO_POOL={}\n", quoted_for_shell(cluster->pool_url()));
+  fmt::print(stderr,
+             "{} memory nodes of {}, with their key and logs in {}\n"
+             "  within this machine also: {}\n"
+             "  what they do: pando top     end them: pando cluster down\n",
+             cluster->nodes.size(), words.options.size, cluster->folder, cluster->mapped_url());
+  return kSuccess;
+}
+
+int down(const Words& words) {
+  const auto cluster = find_cluster(words.options.folder);
+  if (!cluster) return complain("cluster down", cluster.error());
+  if (Status ended = end_cluster(*cluster); !ended) return complain("cluster down", ended.error());
+  fmt::print(stderr, "{} memory nodes ended\n", cluster->nodes.size());
+  return kSuccess;
+}
+
+int status(const Words& words) {
+  const auto cluster = find_cluster(words.options.folder);
+  if (!cluster) return complain("cluster status", cluster.error());
+  bool all = true;
+  for (const LocalCluster::Node& node : cluster->nodes) {
+    all &= node.runs();
+    fmt::print("{:22} http {:22} process {:8} {}\n", node.place, node.http, node.process,
+               node.runs() ? "runs" : "has ended; see " + node.log);
+  }
+  fmt::print("{}\n", cluster->pool_url());
+  return all ? kSuccess : kFailure;
+}
+
+}  // namespace
+
+Command add_cluster(CLI::App& app) {
+  CLI::App* parser = app.add_subcommand("cluster", "Memory nodes on this machine, to try things.");
+  auto words = std::make_shared<Words>();
+  const auto add = [&](const char* name, const char* text) {
+    CLI::App* verb = parser->add_subcommand(name, text);
+    verb->add_option("--dir", words->options.folder, "The folder with what belongs to it")
+        ->type_name("PATH")
+        ->capture_default_str();
+    return verb;
+  };
+  CLI::App* const up_words = add("up", "Start memory nodes and print how to reach them.");
+  up_words->add_option("--nodes", words->options.nodes, "How many")
+      ->type_name("N")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  up_words->add_option("--size", words->options.size, "Memory of each")
+      ->type_name("SIZE")
+      ->capture_default_str();
+  CLI::App* const down_words = add("down", "End them, and remove what is left of them.");
+  CLI::App* const status_words = add("status", "Where they are, and whether they run.");
+  parser->footer(kClusterFooter);
+  return {parser, [=] {
+            if (up_words->parsed()) return up(*words);
+            if (down_words->parsed()) return down(*words);
+            if (status_words->parsed()) return status(*words);
+            return complain("cluster", Error(ErrorCode::kInvalidArgument,
+                                             "say up, down or status; see --help"));
+          }};
+}
+
+}  // namespace pando::cli

@@ -1,0 +1,107 @@
+// `pando cluster` and `pando top`: what they start, print and leave behind.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cli/program.h"
+
+namespace pando::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+INSTANTIATE_TEST_SUITE_P(ClusterWords, BadWords,
+                         ::testing::Values(BadWord{"cluster", "up, down or status", "--help"},
+                                           BadWord{"cluster sideways", "sideways", "--help"},
+                                           BadWord{"cluster up --nodes 0", "--nodes", "1 to 64"},
+                                           BadWord{"cluster up --size lots", "'lots'", "--size"},
+                                           BadWord{"top nowhere", "nowhere", "HOST:PORT"},
+                                           BadWord{"top --every 0", "--every", "0.1"},
+                                           BadWord{"top --dir /no/such/folder", "/no/such/folder",
+                                                   "cluster up"}));
+
+// Ends its cluster whatever becomes of the test.
+class ClusterCommand : public Program {
+ protected:
+  void TearDown() override { (void)cluster("down"); }
+
+  Outcome cluster(const std::string& words) const {
+    return run_pando("cluster " + words + " --dir '" + folder() + "'");
+  }
+  std::string folder() const { return folder_.path() / "cluster"; }
+  static std::string pool_in(const std::string& output) {
+    const std::size_t begin = output.find("PANDO_POOL='") + 12;
+    return output.substr(begin, output.find('\'', begin) - begin);
+  }
+
+ private:
+  Folder folder_;
+};
+
+TEST_F(ClusterCommand, GoesUpIsUsedAndGoesDown) {
+  const Outcome up = cluster("up --nodes 2 --size 64MiB");
+  ASSERT_EQ(up.code, 0) << up.output;
+  EXPECT_THAT(up.output, HasSubstr("export PANDO_POOL='tcp:127.0.0.1:"));
+
+  const Outcome again = cluster("up");
+  EXPECT_EQ(again.code, 1);
+  EXPECT_THAT(again.output, HasSubstr("a cluster runs in '" + folder()));
+  EXPECT_EQ(cluster("status").code, 0);
+
+  // Two indexes in one pool at the same time, by a URL and by the environment.
+  const std::string bench = "bench --index 'sherman;chime' --keys 1k --ops 1k --workload A ";
+  const Outcome by_url = run_pando(bench + "--pool '" + pool_in(up.output) + "'");
+  EXPECT_EQ(by_url.code, 0) << by_url.output;
+  EXPECT_THAT(by_url.output, AllOf(HasSubstr("sherman  A"), HasSubstr("chime    A")));
+  setenv("PANDO_POOL", "tcp:127.0.0.1:1", 1);
+  const Outcome wrong = run_pando(bench);
+  const Outcome embedded = run_pando(bench + "--fabric embedded");
+  unsetenv("PANDO_POOL");
+  EXPECT_THAT(wrong.output, HasSubstr("127.0.0.1:1"));
+  EXPECT_EQ(embedded.code, 0) << embedded.output;
+
+  const Outcome top = run_pando("top --count 1 --every 0.1 --json --dir '" + folder() + "'");
+  ASSERT_EQ(top.code, 0) << top.output;
+  const auto rows = nlohmann::json::parse(top.output);
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0]["memory_bytes"], 64 << 20);
+  EXPECT_EQ(rows[0]["clients"], 0);
+
+  const Outcome down = cluster("down");
+  EXPECT_EQ(down.code, 0) << down.output;
+  EXPECT_FALSE(std::filesystem::exists(folder()));
+  EXPECT_EQ(cluster("down").code, 1);
+  EXPECT_NE(run_pando(bench + "--pool '" + pool_in(up.output) + "'").code, 0);
+}
+
+TEST_F(ClusterCommand, LeavesNothingWhereANodeCannotStart) {
+  const Outcome up = cluster("up --size 1KiB");
+  EXPECT_EQ(up.code, 1);
+  EXPECT_THAT(up.output, HasSubstr("size: 1KiB is not between"));
+  EXPECT_FALSE(std::filesystem::exists(folder()));
+}
+
+TEST_F(ClusterCommand, DoesNotBelieveAFileOfSomethingElse) {
+  std::filesystem::create_directories(folder());
+  std::ofstream(folder() + "/cluster.json") << R"({"nodes": [{"process": "none"}, 3]})";
+  const Outcome down = cluster("down");
+  EXPECT_EQ(down.code, 1);
+  EXPECT_THAT(down.output, HasSubstr("cluster.json' is not a cluster's"));
+  std::ofstream(folder() + "/cluster.json") << "not json";
+  EXPECT_THAT(cluster("down").output, HasSubstr("cluster.json' is not a cluster's"));
+}
+
+TEST_F(Program, TopSaysWhoDoesNotAnswer) {
+  const Outcome top = run_pando("top --count 1 --every 0.1 127.0.0.1:1");
+  EXPECT_EQ(top.code, 1);
+  EXPECT_THAT(top.output, HasSubstr("Connection refused"));
+}
+
+}  // namespace
+}  // namespace pando::cli
