@@ -70,8 +70,11 @@ class LocalEndpoint final : public Endpoint {
   void abandon() override { first_ = last_ = nullptr; }
 
  private:
-  // Of a batch. A READ of 1 KiB gains nothing before most of its lines are asked for.
+  // Of a batch that is queued. A READ of 1 KiB gains nothing before most of its lines are asked
+  // for.
   static constexpr std::size_t kPrefetchedLines = 32;
+  // Verbs of a batch under way: a core waits for several lines of memory at a time.
+  static constexpr std::size_t kAhead = 8;
 
   bool post(Batch& batch) override {
     if (auto error = misplaced(batch, view_.sizes())) [[unlikely]] {
@@ -101,12 +104,13 @@ class LocalEndpoint final : public Endpoint {
   void prefetch(const Batch& batch) const {
     std::size_t lines = 0;
     for (std::size_t i = 0; i < batch.size() && lines < kPrefetchedLines; ++i) {
-      const Verb& verb = batch[i];
-      if (verb.kind == VerbKind::kWrite) continue;  // stores wait for nobody
-      const std::size_t length = verb.kind == VerbKind::kRead ? verb.length : 8;
-      lines += view_.part_of(verb.target)
-                   .prefetch(offset_in_part(verb.target), length, kPrefetchedLines - lines);
+      lines += prefetch(batch[i], kPrefetchedLines - lines);
     }
+  }
+  std::size_t prefetch(const Verb& verb, std::size_t limit) const {
+    if (verb.kind == VerbKind::kWrite) return 0;  // stores wait for nobody
+    const std::size_t length = verb.kind == VerbKind::kRead ? verb.length : 8;
+    return view_.part_of(verb.target).prefetch(offset_in_part(verb.target), length, limit);
   }
 
   void execute(Batch& batch) const {
@@ -115,6 +119,7 @@ class LocalEndpoint final : public Endpoint {
       return;
     }
     for (std::size_t i = 0; i < batch.size(); ++i) {
+      if (i + kAhead < batch.size()) prefetch(batch[i + kAhead], kPrefetchedLines);
       Verb& verb = batch[i];
       if (!fabric::execute(verb, view_.part_of(verb.target), offset_in_part(verb.target)))
           [[unlikely]] {
