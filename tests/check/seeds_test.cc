@@ -92,6 +92,7 @@ TEST(Seeds, ThatFailedOnce) {
     std::uint64_t seed;
     const char* faults;
     CheckSizes sizes;
+    const char* index = "sherman";
   };
   const std::vector<Found> all = {
       // No heartbeat while the housekeeper had much to collect: fenced, though it lived.
@@ -106,9 +107,14 @@ TEST(Seeds, ThatFailedOnce) {
       {114943, "tear,delay,kill,restart", {1, 3, 2, 1, 60, 128}},
       // Nobody took over the lock of a dead node's parent where there was no need to wait.
       {121522, "tear,delay,kill", {1, 2, 1, 2, 60, 32}},
+      // A merge whose parent was out of reach forgot that the parent names a dead leaf.
+      {10967, "tear,delay,kill,pause", {2, 3, 2, 3, 30, 16}, "chime"},
+      {11210, "delay,cut", {2, 3, 1, 1, 120, 250}, "chime"},
+      {44581, "delay,restart", {3, 2, 1, 1, 34, 32}, "chime"},
+      {62432, "tear,delay,pause,cut,restart", {3, 4, 2, 2, 10, 64}, "chime"},
   };
   for (const Found& found : all) {
-    const CampaignReport report = run_seeds({.indexes = {"sherman"},
+    const CampaignReport report = run_seeds({.indexes = {found.index},
                                              .first_seed = found.seed,
                                              .last_seed = found.seed,
                                              .faults = FaultSet::parse(found.faults).value(),

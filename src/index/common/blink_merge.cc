@@ -5,7 +5,7 @@
 //   2. R's header: flag leaving
 //   3. L's lines with R's entries, then L's header: R's high fence, flag absorbing     (commit)
 //   4. R's header: dead
-//   5. P's line without R's entry; L's header: R's sibling, flag off; all unlocked
+//   5. P's line without R's entry; then L's header: R's sibling, flag off; all unlocked
 // Where leaves are read in parts (replicas of the header in L's lines), 3 leaves in them what L's
 // header said before, so that nobody takes L for R's successor before R is dead; 5 writes them
 // anew. Between 3 and 4 both cover R's range, with the same entries: both are locked, so neither
@@ -143,11 +143,19 @@ Task<Status> BLink<K>::merge_children(Operation& op, NodeRef parent_ref, InnerNo
     if (level == 0) left_lock.set_note(leaves_.note(left));
   }
 
+  fabric::Batch before(op.cost());
   fabric::Batch finish(op.cost());
+  // Only what goes to one memory node is done in its order: the flag must not be gone before the
+  // entry, should one of two memory nodes be.
+  const bool one_node = parent_ref.address.node() == left_ref.address.node();
+  fabric::Batch& forget = one_node || !absorb ? finish : before;
   for (std::size_t slot = 0; slot < parent.capacity(); ++slot) {
     if (parent.empty(slot) || parent.child(slot) != right_ref) continue;
     parent.clear(slot);
-    write_line(finish, parent_ref, Node<K>(parent), InnerNode<K>::line_of(slot));
+    write_line(forget, parent_ref, Node<K>(parent), InnerNode<K>::line_of(slot));
+  }
+  if (!before.empty()) {
+    if (Status done = co_await op.submit(before); !done) co_return done;
   }
   if (absorb && level == 0 && leaves_.read_in_parts()) {
     set_version(left, left.version());
