@@ -32,6 +32,7 @@ The loading is simulated only where LOAD is asked for. docs/simulation.md has th
 Examples:
   pando bench
   pando bench --workload C,A --keys 10M --peers lmdb,rocksdb
+  pando bench --pool tcp:127.0.0.1:7470 --workload C,A --coroutines 64 --peers redis,memcached
   pando bench --keys string --value-size 64 --clients 2 --coroutines 4 --json out.json
   pando bench --index "sherman:leaf_bytes=2048" --compute-nodes 2 --budget 1MiB --workload C
   pando bench --pool tcp:127.0.0.1:7470 --workload C,A      (see pando memnode --help)
@@ -130,7 +131,10 @@ void add_options(CLI::App& parser, BenchWords& words) {
   parser.add_option("--seed", words.seed, "Chooses the operations")
       ->type_name("N")
       ->capture_default_str();
-  parser.add_option("--peers", words.peers, "Run these too and print ratios: lmdb, rocksdb")
+  parser
+      .add_option(
+          "--peers", words.peers,
+          "Run these too and print ratios: lmdb, rocksdb; redis, memcached (servers, started here)")
       ->type_name("LIST");
   parser.add_option("--json", words.json, "Write the results there")->type_name("FILE");
   parser.add_flag("--quiet", words.quiet, "No progress");
