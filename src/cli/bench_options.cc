@@ -219,6 +219,14 @@ Status read_targets(const BenchWords& words, Bench& bench) {
       return invalid("--peers",
                      fmt::format("no peer '{}'; there are {}", peer, fmt::join(known, ", ")));
     }
+    const bool scans =
+        std::ranges::any_of(bench.workloads, [](const lab::Mix* mix) { return mix->scan > 0; });
+    if (scans && !lab::peer_scans(peer)) {
+      return invalid("--peers",
+                     fmt::format("'{}' has no order to scan: leave workload E out, as by "
+                                 "--workload C,A",
+                                 peer));
+    }
   }
   if (bench.simulation && !bench.peers.empty()) {
     return invalid("--peers",

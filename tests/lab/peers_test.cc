@@ -24,9 +24,7 @@ class Peers : public ::testing::TestWithParam<const char*> {
     GTEST_SKIP() << "the peers' libraries are not instrumented";
 #endif
   }
-  static bool is_server() {
-    return GetParam() == std::string("redis") || GetParam() == std::string("memcached");
-  }
+  static bool is_server() { return !peer_scans(GetParam()); }
 };
 
 TEST_P(Peers, RunEveryWorkloadWithSoundAnswers) {

@@ -15,6 +15,8 @@ constexpr std::array<std::string_view, 4> kPeers = {"lmdb", "rocksdb", "redis", 
 
 std::span<const std::string_view> peer_names() { return kPeers; }
 
+bool peer_scans(std::string_view name) { return name == "lmdb" || name == "rocksdb"; }
+
 Result<std::unique_ptr<Target>> open_peer(std::string_view name, const PeerOptions& options) {
   if (name == "lmdb") return open_lmdb(options);
   if (name == "rocksdb") return open_rocksdb(options);

@@ -34,6 +34,7 @@ struct PeerOptions {
 };
 
 std::span<const std::string_view> peer_names();
+bool peer_scans(std::string_view name);  // whether it knows an order
 // kInvalidArgument, naming those there are, for any other name.
 Result<std::unique_ptr<Target>> open_peer(std::string_view name, const PeerOptions& options);
 
