@@ -379,6 +379,19 @@ TEST(Fencing, AMappedClientIsThereAsLongAsItsProcess) {
   EXPECT_TRUE(watcher.fabric().fence(id));
 }
 
+// Found by fuzz_node_conversation: to find out whether it was still there the node served it, and
+// so came to the same message again.
+TEST(Fencing, AMappedClientThatFencesItselfIsBusy) {
+  const MemoryNodes nodes({});
+  const wire::Place place = wire::parse_place(nodes.mapped_url().substr(7)).value();
+  auto link =
+      wire::ControlLink::open(place, "", "", {.purpose = wire::Purpose::kMapping, .joins = 1}, 20s)
+          .value();
+  const Status fenced = link.fence(link.welcome().client, 20s);
+  ASSERT_FALSE(fenced);
+  EXPECT_EQ(fenced.error().code(), ErrorCode::kBusy);
+}
+
 // What a client sent by a connection that broke happens before what it sends by the next, or never.
 TEST(Generations, ANewerOneEndsTheConnectionsOfOlderOnes) {
   const MemoryNodes nodes({});

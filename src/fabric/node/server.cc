@@ -625,7 +625,7 @@ bool Server::Loop::fence(Connection& connection, const wire::Frame& frame,
 Status Server::Loop::fence(ClientId client) {
   // Some may have ended without anyone having looked.
   for (auto& [descriptor, other] : connections_) {
-    if (other->client == client && other->pen != kMaxPens) serve(*other);
+    if (other->client == client && other->pen != kMaxPens && other->socket.ended()) shut(*other);
   }
   look_at_pens();
   for (std::size_t i = 0; i < kMaxPens; ++i) {

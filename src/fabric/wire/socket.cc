@@ -140,6 +140,12 @@ std::optional<std::size_t> Socket::receive(std::span<std::byte> into) const {
   return std::nullopt;
 }
 
+bool Socket::ended() const {
+  std::byte byte;
+  const ssize_t count = recv(descriptor_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
+}
+
 void Socket::end_sending() const { shutdown(descriptor_, SHUT_WR); }
 
 bool Socket::send_with_descriptor(std::span<const std::byte> bytes, int descriptor) const {

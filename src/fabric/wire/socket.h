@@ -43,6 +43,8 @@ class Socket {
   // Bytes moved; 0 where it would block; nullopt where the connection is at its end.
   std::optional<std::size_t> send(std::span<const std::byte> bytes) const;
   std::optional<std::size_t> receive(std::span<std::byte> into) const;
+  // The other side has ended the connection, and nothing that it sent is left to receive.
+  bool ended() const;
   // The other side sees the end; what it sends can still be received.
   void end_sending() const;
   // The bytes, and a descriptor with the first of them, over a Unix socket. False: at its end.
