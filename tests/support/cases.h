@@ -21,7 +21,9 @@ struct IndexCase {
   KeyType key_type;
   bool variant = false;  // other settings than the default: costs are not asserted
 
-  bool remote() const { return pool.starts_with("tcp:") || pool.starts_with("mapped:"); }
+  bool remote() const {
+    return pool.starts_with("tcp:") || pool.starts_with("mapped:") || pool.starts_with("rdma:");
+  }
   bool simulated() const { return pool.starts_with("sim:"); }
   std::string pool_url(std::string_view size) const;
   IndexOptions options() const;
