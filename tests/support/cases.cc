@@ -96,9 +96,15 @@ bool wanted(const IndexCase& index_case) {
 #ifndef PANDO_ON_REFERENCE
 namespace {
 
-// Two memory nodes for every call. Fabrics do not own their nodes, so these live on.
-std::string start_memory_nodes(std::string_view fabric, std::uint64_t bytes) {
+// Fabrics do not own their nodes, so these live on.
+std::deque<MemoryNodes>& memory_nodes() {
   static std::deque<MemoryNodes> all;
+  return all;
+}
+
+// Two memory nodes for every call.
+std::string start_memory_nodes(std::string_view fabric, std::uint64_t bytes) {
+  std::deque<MemoryNodes>& all = memory_nodes();
   const bool rdma = fabric.starts_with("rdma:");
   all.emplace_back(MemoryNodes::Options{.bytes = bytes / 2, .nodes = 2, .rdma = rdma});
   const MemoryNodes& nodes = all.back();
@@ -110,6 +116,10 @@ std::string start_memory_nodes(std::string_view fabric, std::uint64_t bytes) {
 }
 
 }  // namespace
+
+void stop_memory_nodes() { memory_nodes().clear(); }
+#else
+void stop_memory_nodes() {}
 #endif
 
 std::string IndexCase::pool_url(std::string_view size) const {

@@ -29,6 +29,9 @@ struct IndexCase {
   IndexOptions options() const;
 };
 
+// Ends those that pool_url() has started. REQUIRES: no pool is open.
+void stop_memory_nodes();
+
 std::ostream& operator<<(std::ostream& out, const IndexCase& index_case);
 
 // PANDO_TEST_CASES in the environment, a word such as "bytes" or several as in "chime+bytes", keeps
