@@ -5,8 +5,13 @@
 //   PEERIP                its address, to which this machine may cut the wire
 
 #include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <array>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <random>
 #include <thread>
@@ -93,6 +98,76 @@ TEST_P(RdmaPool, WorkloadAIsLinearizable) {
   const Status sound = index.check();
   EXPECT_TRUE(sound) << sound.error().message();
 }
+
+// ---- Clients that are killed
+// ---------------------------------------------------------------------
+
+constexpr std::uint64_t kHotKeys = 8;
+constexpr std::uint64_t kFirstSign = 1'000;  // keys from here on tell that a victim is at work
+constexpr const char* kVictim = "PANDO_TEST_RDMA_VICTIM";
+const PoolOptions kMortal{.deadline = 60s, .lease = 2s};
+
+std::string mortal_name(const RdmaCase& rdma) { return rdma.name + "-mortal"; }
+
+// Another process, which the test below starts and kills.
+class RdmaVictim : public ::testing::TestWithParam<RdmaCase> {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(RdmaVictim);
+INSTANTIATE_TEST_SUITE_P(Indexes, RdmaVictim,
+                         ::testing::ValuesIn(std::getenv(kVictim) != nullptr
+                                                 ? pools()
+                                                 : std::vector<RdmaCase>()),
+                         name_of);
+
+TEST_P(RdmaVictim, PutsUntilItIsKilled) {
+  auto pool = must(Pool::open(GetParam().url, kMortal));
+  const Index index = must(pool.open_index(mortal_name(GetParam())));
+  must(index.put(kFirstSign + std::stoull(std::getenv(kVictim)), "at work"));
+  for (std::uint64_t step = 0;; ++step) must(index.put(step % kHotKeys, std::to_string(step)));
+}
+
+class Victim {
+ public:
+  Victim(const std::string& index, std::uint64_t number) {
+    setenv(kVictim, std::to_string(number).c_str(), 1);
+    std::string program = "/proc/self/exe";
+    std::string filter = "--gtest_filter=Indexes/RdmaVictim.*/" + index;
+    std::string brief = "--gtest_brief=1";
+    std::array<char*, 4> words = {program.data(), filter.data(), brief.data(), nullptr};
+    EXPECT_EQ(posix_spawn(&process_, "/proc/self/exe", nullptr, nullptr, words.data(), environ), 0);
+    unsetenv(kVictim);
+  }
+  ~Victim() {
+    kill(process_, SIGKILL);
+    waitpid(process_, nullptr, 0);
+  }
+  Victim(const Victim&) = delete;
+  Victim& operator=(const Victim&) = delete;
+
+ private:
+  pid_t process_ = 0;
+};
+
+TEST_P(RdmaPool, AKilledClientBlocksNobody) {
+  auto pool = must(Pool::open(GetParam().url, kMortal));
+  const Index index =
+      must(pool.create_index(mortal_name(GetParam()), must(IndexOptions::parse(GetParam().name))));
+  for (std::uint64_t round = 0; round < 3; ++round) {
+    {
+      const Victim victim(GetParam().name, round);
+      ASSERT_TRUE(eventually([&] { return index.get(kFirstSign + round).has_value(); }));
+      std::this_thread::sleep_for(std::chrono::milliseconds(50 + 37 * round));
+    }
+    for (std::uint64_t key = 0; key < kHotKeys; ++key) {
+      const Status put = index.put(key, "still here");
+      EXPECT_TRUE(put) << put.error().message();
+      EXPECT_EQ(must(index.get(key)), "still here") << "nothing late";
+    }
+  }
+  EXPECT_TRUE(eventually([&] { return index.check().has_value(); }));
+}
+
+// ---- A wire that is cut
+// --------------------------------------------------------------------------
 
 // Frames go to nobody, until they are let through again.
 class CutWire {
