@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <netdb.h>
 #include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -20,9 +21,18 @@ namespace {
 // What rdma_rxe says of itself.
 constexpr std::uint32_t kSoftRoceVendor = 0xFFFFFF;
 
-constexpr const char* kNoRdma =
-    "this machine has no RDMA device: load its drivers, and look with 'rdma link'; in a container, "
-    "/dev/infiniband must be there";
+// Why librdmacm has nothing to offer.
+Error no_rdma() {
+  if (access("/dev/infiniband/rdma_cm", R_OK | W_OK) != 0 && errno == EACCES) {
+    return {ErrorCode::kDenied,
+            "RDMA devices may not be used by this user: /dev/infiniband/* must be readable and "
+            "writable, by a group of the user's or by all"};
+  }
+  return {ErrorCode::kUnavailable,
+          "this machine has no RDMA device: load its drivers (and rdma_ucm), and look with 'rdma "
+          "link'; libibverbs needs the package ibverbs-providers; in a container, /dev/infiniband "
+          "must be there"};
+}
 
 std::uint16_t port_of(const sockaddr* address) {
   return ntohs(address->sa_family == AF_INET6
@@ -55,7 +65,7 @@ void set_non_blocking(int descriptor) {
 
 Result<Owned<rdma_event_channel>> make_channel() {
   Owned<rdma_event_channel> channel(rdma_create_event_channel());
-  if (channel == nullptr) return fail(ErrorCode::kUnavailable, kNoRdma);
+  if (channel == nullptr) return fail(no_rdma());
   set_non_blocking(channel->fd);
   return channel;
 }
@@ -138,7 +148,7 @@ Result<SocketAddress> address_of(const DeviceChoice& choice) {
   int count = 0;
   const std::unique_ptr<ibv_context*[], void (*)(ibv_context**)> all(rdma_get_devices(&count),
                                                                      rdma_free_devices);
-  if (all == nullptr || count <= 0) return fail(ErrorCode::kUnavailable, kNoRdma);
+  if (all == nullptr || count <= 0) return fail(no_rdma());
   std::string names;
   for (int i = 0; i < count; ++i) {
     ibv_context* const context = all[static_cast<std::size_t>(i)];
