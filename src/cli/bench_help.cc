@@ -72,10 +72,11 @@ void add_options(CLI::App& parser, BenchWords& words) {
       ->type_name("NAME")
       ->default_str(fabric::sim::SimOptions().preset);
   parser
-      .add_option("--pool", words.pool,
-                  "Memory nodes by a URL instead: tcp:10.0.0.1:7470,10.0.0.2:7470, "
-                  "mapped:unix:/run/pando/0.sock, embedded:4GiB?nodes=2. Without it and --fabric: "
-                  "$PANDO_POOL, if that is set")
+      .add_option(
+          "--pool", words.pool,
+          "Memory nodes by a URL instead: tcp:10.0.0.1:7470,10.0.0.2:7470, rdma:10.0.0.1:7470, "
+          "mapped:unix:/run/pando/0.sock, embedded:4GiB?nodes=2. Without it and --fabric: "
+          "$PANDO_POOL, if that is set")
       ->type_name("URL");
   parser
       .add_option("--keys", words.keys,

@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -42,12 +43,14 @@ Examples:
   pando memnode --size 64GiB --listen 10.0.0.1:7470 --key-file /etc/pando/key --cluster orders \
       --shm pando0 --huge on --numa 1 --prefault --http 10.0.0.1:9470
   pando memnode --size 1GiB --listen unix:/run/pando/0.sock
+  pando memnode --size 64GiB --listen 10.0.0.1:7470 --rdma 10.0.0.1
   pando bench --pool tcp:127.0.0.1:7470 --workload C,A)";
 
 struct Words {
   std::string size;
   std::vector<std::string> listen = {"127.0.0.1:7470"};
   std::string http;
+  std::string rdma;
   std::string shm;
   std::string file;
   std::string onchip = "256KiB";
@@ -72,6 +75,14 @@ Result<HugePages> parse_huge(const std::string& text) {
   if (text == "where-free") return HugePages::kWhereFree;
   if (text == "on") return HugePages::kRequired;
   return invalid("--huge", fmt::format("'{}' is none of on, off and where-free", text));
+}
+
+// ADDRESS[:PORT] or DEVICE[:PORT]. The port may be left to the system: clients are told.
+Result<fabric::wire::Place> parse_rdma(const std::string& text) {
+  const bool bare_v6 = std::ranges::count(text, ':') > 1 && !text.starts_with('[');
+  const bool has_port = !bare_v6 && text.contains(':') && !text.ends_with(']');
+  if (has_port) return fabric::wire::parse_place(text);
+  return fabric::wire::parse_place((bare_v6 ? "[" + text + "]" : text) + ":0");
 }
 
 Result<Request> parse(const Words& words) {
@@ -103,6 +114,11 @@ Result<Request> parse(const Words& words) {
     auto place = fabric::wire::parse_place(words.http);
     if (!place) return invalid("--http", place.error().detail());
     request.server.http = std::move(*place);
+  }
+  if (!words.rdma.empty()) {
+    auto place = parse_rdma(words.rdma);
+    if (!place) return invalid("--rdma", place.error().detail());
+    request.server.rdma = std::move(*place);
   }
   if (!words.key_file.empty()) {
     auto key = base::read_key(words.key_file);
@@ -172,6 +188,7 @@ int run(const Words& words) {
   if (const auto http = (*server)->http_place()) {
     (*log)->event("http", fmt::format("http://{}/metrics", http->to_string()));
   }
+  if (const auto rdma = (*server)->rdma_place()) (*log)->event("rdma", rdma->to_string());
   (*log)->event("serving", fmt::format("{}", fmt::join(places, " ")));
 
   std::thread waiter([&] {
@@ -201,6 +218,11 @@ Command add_memnode(CLI::App& app) {
       ->capture_default_str();
   parser->add_option("--http", words->http, "Serve /metrics and /health there")
       ->type_name("HOST:PORT");
+  parser
+      ->add_option("--rdma", words->rdma,
+                   "Verbs come by RDMA, at this address or device; clients open rdma: with what "
+                   "--listen says")
+      ->type_name("ADDRESS[:PORT]");
   parser->add_option("--shm", words->shm, "Keep the memory in /dev/shm/NAME")->type_name("NAME");
   parser
       ->add_option("--file", words->file,

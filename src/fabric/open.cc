@@ -12,6 +12,7 @@
 #include "base/secret.h"
 #include "fabric/embedded.h"
 #include "fabric/mapped/mapped.h"
+#include "fabric/rdma/rdma.h"
 #include "fabric/sim/simulation.h"
 #include "fabric/tcp/tcp.h"
 #include "fabric/wire/socket.h"
@@ -76,6 +77,10 @@ Status set_place(tcp::TcpOptions& options, std::string_view /*scheme*/, std::str
   return set_places(options, place, "tcp:10.0.0.1:7470,10.0.0.2:7470");
 }
 
+Status set_place(rdma::RdmaOptions& options, std::string_view /*scheme*/, std::string_view place) {
+  return set_places(options, place, "rdma:10.0.0.1:7470,10.0.0.2:7470");
+}
+
 Status set_place(mapped::MappedOptions& options, std::string_view /*scheme*/,
                  std::string_view place) {
   return set_places(options, place, "mapped:unix:/run/pando/0.sock");
@@ -126,8 +131,9 @@ Status apply_remote(Options& options, std::string_view scheme, const std::string
   if (name == "masked_cas") return assign(options.native_masked_cas, parse_masked_cas(text));
   return fail(ErrorCode::kInvalidArgument,
               fmt::format("'{}' is no parameter of {}; those are key_file, cluster, timeout (in "
-                          "milliseconds) and masked_cas",
-                          name, scheme));
+                          "milliseconds){}",
+                          name, scheme,
+                          scheme == "rdma" ? ", device, port and gid_index" : " and masked_cas"));
 }
 
 Status apply_own(sim::SimOptions& options, const std::string& name, const std::string& text) {
@@ -158,6 +164,21 @@ Status apply(mapped::MappedOptions& options, const std::string& name, const std:
   return apply_remote(options, "mapped", name, text);
 }
 
+Status apply(rdma::RdmaOptions& options, const std::string& name, const std::string& text) {
+  if (name == "device") {
+    options.device.name = text;
+    return {};
+  }
+  if (name == "port") return assign(options.device.port, base::parse_unsigned(name, text, 1, 255));
+  if (name == "gid_index") {
+    return assign(options.device.gid_index, base::parse_unsigned(name, text, 0, 65535));
+  }
+  if (name == "masked_cas") {
+    return fail(ErrorCode::kInvalidArgument, "masked_cas: rdma has none but the emulated one");
+  }
+  return apply_remote(options, "rdma", name, text);
+}
+
 using Opened = Result<std::unique_ptr<Fabric>>;
 
 // `text`: the URL behind the scheme's colon.
@@ -183,6 +204,7 @@ constexpr std::array kSchemes = {
     Scheme{"sim", open_url<sim::SimOptions, sim::open_sim>},
     Scheme{"mapped", open_url<mapped::MappedOptions, mapped::open_mapped>},
     Scheme{"tcp", open_url<tcp::TcpOptions, tcp::open_tcp>},
+    Scheme{"rdma", open_url<rdma::RdmaOptions, rdma::open_rdma>},
 };
 
 std::string known_schemes() {

@@ -5,6 +5,8 @@
 //   mapped:unix:PATH[,unix:PATH…][?as tcp]
 //   tcp:HOST:PORT[,HOST:PORT…][?key_file=PATH&cluster=NAME&timeout=MILLISECONDS
 //       &masked_cas=native|emulated]
+//   rdma:HOST:PORT[,HOST:PORT…][?key_file=PATH&cluster=NAME&timeout=MILLISECONDS
+//       &device=NAME&port=N&gid_index=N]
 //
 // SIZE is the total of all nodes, as base::parse_size() has it: 4GiB, 64M. Errors name the part of
 // the URL at fault.

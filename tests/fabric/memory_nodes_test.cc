@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "base/sanitizers.h"
 #include "fabric/conformance.h"
@@ -19,13 +20,19 @@ constexpr std::uint64_t kRounds = PANDO_THREAD_SANITIZER || PANDO_ADDRESS_SANITI
 // Memory nodes for all tests of the process: fabrics do not own them. Gone before main() returns.
 class SharedNodes final : public ::testing::Environment {
  public:
-  void TearDown() override { by_count_.clear(); }
-  MemoryNodes& of(std::size_t count) {
-    return by_count_.try_emplace(count, MemoryNodes::Options{.nodes = count}).first->second;
+  void TearDown() override {
+    by_count_.clear();
+    by_rdma_.clear();
+  }
+  MemoryNodes& of(std::size_t count, bool rdma = false) {
+    return (rdma ? by_rdma_ : by_count_)
+        .try_emplace(count, MemoryNodes::Options{.nodes = count, .rdma = rdma})
+        .first->second;
   }
 
  private:
   std::map<std::size_t, MemoryNodes> by_count_;
+  std::map<std::size_t, MemoryNodes> by_rdma_;
 };
 SharedNodes* const kNodes = new SharedNodes;  // GoogleTest owns it from the next line on
 [[maybe_unused]] const auto* const kEnvironment = ::testing::AddGlobalTestEnvironment(kNodes);
@@ -39,6 +46,22 @@ FabricUnderTest mapped(std::string name, std::size_t nodes, std::string paramete
   return {std::move(name), [=] { return open_fabric(kNodes->of(nodes).mapped_url() + parameters); },
           10 * kRounds};
 }
+
+// Where there is a device. Soft-RoCE in a guest takes its time.
+std::vector<FabricUnderTest> rdma_fabrics() {
+  std::vector<FabricUnderTest> all;
+  if (pando::testing::rdma_address() == nullptr) return all;
+  for (const std::size_t nodes : {1u, 3u}) {
+    all.push_back(
+        {nodes == 1 ? "rdma" : "rdma_3_nodes",
+         [nodes] { return open_fabric(kNodes->of(nodes, true).rdma_url() + "?timeout=20000"); },
+         200});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Rdma, FabricConformance, ::testing::ValuesIn(rdma_fabrics()),
+                         name_of_fabric);
 
 INSTANTIATE_TEST_SUITE_P(Mapped, FabricConformance,
                          ::testing::Values(mapped("mapped", 1), mapped("mapped_3_nodes", 3),

@@ -200,6 +200,26 @@ Result<bool> meet(std::string node_key, std::string client_key) {
   return client.take({.kind = Kind::kWelcome}, as_bytes(welcome), out);
 }
 
+TEST(Messages, OnlyADoorOrAnErrorAnswersEnter) {
+  const Door door{.port = 7, .memory_key = 9};
+  const auto bytes = std::as_bytes(std::span(&door, 1));
+  EXPECT_EQ(parse_door({.kind = Kind::kDoor}, bytes).value().memory_key, 9u);
+  Bytes status;
+  append_status(status, Kind::kDone, fail(ErrorCode::kBusy, "later"));
+  const auto refused =
+      parse_door({.kind = Kind::kDone}, std::span<const std::byte>(status).subspan(sizeof(Frame)));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kBusy);
+  const std::array<std::byte, 1> fine{};
+  for (const auto& answer :
+       {parse_door({.kind = Kind::kDoor}, bytes.first(bytes.size() - 1)),
+        parse_door({.kind = Kind::kAnswer}, bytes), parse_door({.kind = Kind::kDone}, fine),
+        parse_door({.kind = Kind::kDone}, {}), parse_door({.kind = Kind::kDoor}, {})}) {
+    ASSERT_FALSE(answer);
+    EXPECT_EQ(answer.error().code(), ErrorCode::kCorrupt);
+  }
+}
+
 TEST(Handshake, BothMustKnowTheKey) {
   EXPECT_TRUE(meet("secret", "secret").value());
   EXPECT_TRUE(meet("", "").value());

@@ -116,6 +116,10 @@ TEST(ComingIn, BadUrlsSayWhatIsWrong) {
       {"tcp:localhost:many", "port of 'localhost:many'"},
       {"tcp:localhost:70000", "port"},
       {"tcp:127.0.0.1:1?speed=9", "'speed' is no parameter of tcp"},
+      {"rdma:", "the memory nodes are missing, as in rdma:10.0.0.1:7470"},
+      {"rdma:127.0.0.1:1?speed=9", "'speed' is no parameter of rdma; those are key_file"},
+      {"rdma:127.0.0.1:1?masked_cas=native", "rdma has none but the emulated one"},
+      {"rdma:127.0.0.1:1?port=0", "port"},
       {"tcp:127.0.0.1:1?timeout=soon", "timeout: 'soon'"},
       {"mapped:", "the memory nodes are missing"},
       {"mapped:127.0.0.1:7470", "is no Unix socket"},
@@ -241,12 +245,27 @@ TEST(Strangers, TooManyAreTurnedAway) {
 // ---- Nodes that go away
 // --------------------------------------------------------------------------
 
-class NodesThatFail : public ::testing::TestWithParam<const char*> {
+// Those that this machine can run: rdma where it has a device.
+std::vector<std::string> with_rdma(std::vector<std::string> fabrics) {
+  if (pando::testing::rdma_address() != nullptr) fabrics.emplace_back("rdma");
+  return fabrics;
+}
+
+class OverAFabric : public ::testing::TestWithParam<std::string> {
+ protected:
+  MemoryNodes::Options nodes_of(std::size_t count) const {
+    return {.nodes = count, .rdma = GetParam() == "rdma"};
+  }
+  std::string url(const MemoryNodes& nodes) const {
+    if (GetParam() == "rdma") return nodes.rdma_url();
+    return GetParam() == "tcp" ? nodes.tcp_url() : nodes.mapped_url();
+  }
+};
+
+class NodesThatFail : public OverAFabric {
  protected:
   std::unique_ptr<Client> open(const MemoryNodes& nodes) const {
-    const bool tcp = std::string_view(GetParam()) == "tcp";
-    return std::make_unique<Client>(
-        open_fabric((tcp ? nodes.tcp_url() : nodes.mapped_url()) + "?timeout=1000").value());
+    return std::make_unique<Client>(open_fabric(url(nodes) + "?timeout=1000").value());
   }
   // A batch may be the one that finds out.
   static Status settled(Client& client, Address word, ErrorCode wanted) {
@@ -260,11 +279,11 @@ class NodesThatFail : public ::testing::TestWithParam<const char*> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(All, NodesThatFail, ::testing::Values("tcp", "mapped"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(All, NodesThatFail, ::testing::ValuesIn(with_rdma({"tcp", "mapped"})),
+                         [](const auto& info) { return info.param; });
 
 TEST_P(NodesThatFail, AreUnavailableOthersGoOnAndTheyComeBack) {
-  MemoryNodes nodes({.nodes = 2});
+  MemoryNodes nodes(nodes_of(2));
   const auto client = open(nodes);
   const Address other(1, 4096);
   client->write_word(kWord, 10);
@@ -289,7 +308,7 @@ TEST_P(NodesThatFail, AreUnavailableOthersGoOnAndTheyComeBack) {
 }
 
 TEST_P(NodesThatFail, ThatLostTheirMemorySaySo) {
-  MemoryNodes nodes({.nodes = 2});
+  MemoryNodes nodes(nodes_of(2));
   const auto client = open(nodes);
   client->write_word(Address(1, 4096), 20);
   nodes.stop(1);
@@ -304,9 +323,15 @@ TEST_P(NodesThatFail, ThatLostTheirMemorySaySo) {
   EXPECT_TRUE(client->fabric().fence(1'000)) << "there is nothing to harm";
 }
 
-TEST(TcpClients, WhatIsUnderWayWhenANodeStopsEndsInTime) {
-  MemoryNodes nodes({});
-  Client client(open_fabric(nodes.tcp_url() + "?timeout=300").value());
+// Whose clients come in over a socket.
+class ClientsOverSockets : public OverAFabric {};
+
+INSTANTIATE_TEST_SUITE_P(All, ClientsOverSockets, ::testing::ValuesIn(with_rdma({"tcp"})),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(ClientsOverSockets, WhatIsUnderWayWhenANodeStopsEndsInTime) {
+  MemoryNodes nodes(nodes_of(1));
+  Client client(open_fabric(url(nodes) + "?timeout=300").value());
   client.write_word(kWord, 0);
   std::size_t ended = 0;
   const auto add_for_ever = [&]() -> Task<void> {
@@ -338,10 +363,10 @@ TEST(TcpClients, WhatIsUnderWayWhenANodeStopsEndsInTime) {
 // ---- Fencing
 // -------------------------------------------------------------------------------------
 
-TEST(Fencing, AClientThatWasShutOutStaysOut) {
-  const MemoryNodes nodes({.nodes = 2});
-  Client watcher(open_fabric(nodes.tcp_url()).value());
-  Client victim(open_fabric(nodes.tcp_url()).value());
+TEST_P(ClientsOverSockets, ThatWereShutOutStayOut) {
+  const MemoryNodes nodes(nodes_of(2));
+  Client watcher(open_fabric(url(nodes)).value());
+  Client victim(open_fabric(url(nodes)).value());
   victim.write_word(kWord, 1);
   victim.write_word(Address(1, 4096), 1);
   ASSERT_TRUE(watcher.fabric().fence(victim.fabric().client()));

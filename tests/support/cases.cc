@@ -46,6 +46,7 @@ constexpr Named kFabrics[] = {
     // Two memory nodes, made for the test.
     {"mapped2nodes", "mapped:SIZE"},
     {"tcp2nodes", "tcp:SIZE"},
+    {"rdma2nodes", "rdma:SIZE"},  // where there is a device: see memory_nodes.h
 };
 
 constexpr std::string_view kSizeMark = "SIZE";
@@ -61,11 +62,17 @@ IndexCase make_case(const Named& index, KeyType key_type, const Named& fabric) {
 
 bool wanted(const IndexCase& index_case) {
   const bool integers = index_case.key_type == KeyType::kInteger;
+  const bool rdma = index_case.pool.starts_with("rdma:");
+#ifdef PANDO_ON_REFERENCE
+  if (rdma) return false;
+#else
+  if (rdma && rdma_address() == nullptr) return false;
+#endif
   // Fabrics know no keys: beyond one process each index has one type of them, and the other of the
   // two on the other of the two.
   if (index_case.remote()) {
     const bool first = index_case.name.starts_with(kIndexes[0].name);
-    if (integers != (first == index_case.pool.starts_with("tcp:"))) return false;
+    if (integers != (first == !index_case.pool.starts_with("mapped:"))) return false;
   }
   // Byte strings have no homes in their order.
   if (!integers && index_case.index.contains("ordered_homes")) return false;
@@ -89,21 +96,36 @@ bool wanted(const IndexCase& index_case) {
 #ifndef PANDO_ON_REFERENCE
 namespace {
 
-// Two memory nodes for every call. Fabrics do not own their nodes, so these live on.
-std::string start_memory_nodes(bool tcp, std::uint64_t bytes) {
+// Fabrics do not own their nodes, so these live on.
+std::deque<MemoryNodes>& memory_nodes() {
   static std::deque<MemoryNodes> all;
-  all.emplace_back(MemoryNodes::Options{.bytes = bytes / 2, .nodes = 2});
+  return all;
+}
+
+// Two memory nodes for every call.
+std::string start_memory_nodes(std::string_view fabric, std::uint64_t bytes) {
+  std::deque<MemoryNodes>& all = memory_nodes();
+  const bool rdma = fabric.starts_with("rdma:");
+  all.emplace_back(MemoryNodes::Options{.bytes = bytes / 2, .nodes = 2, .rdma = rdma});
+  const MemoryNodes& nodes = all.back();
   // These tests ask for no failures, on machines that may be busy.
-  return (tcp ? all.back().tcp_url() : all.back().mapped_url()) + "?timeout=60000";
+  return (rdma                            ? nodes.rdma_url()
+          : fabric.starts_with("mapped:") ? nodes.mapped_url()
+                                          : nodes.tcp_url()) +
+         "?timeout=60000";
 }
 
 }  // namespace
+
+void stop_memory_nodes() { memory_nodes().clear(); }
+#else
+void stop_memory_nodes() {}
 #endif
 
 std::string IndexCase::pool_url(std::string_view size) const {
 #ifndef PANDO_ON_REFERENCE
   if (remote()) {
-    return start_memory_nodes(pool.starts_with("tcp:"), base::parse_size(size).value());
+    return start_memory_nodes(pool, base::parse_size(size).value());
   }
 #endif
   std::string url = pool;

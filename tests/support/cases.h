@@ -21,11 +21,16 @@ struct IndexCase {
   KeyType key_type;
   bool variant = false;  // other settings than the default: costs are not asserted
 
-  bool remote() const { return pool.starts_with("tcp:") || pool.starts_with("mapped:"); }
+  bool remote() const {
+    return pool.starts_with("tcp:") || pool.starts_with("mapped:") || pool.starts_with("rdma:");
+  }
   bool simulated() const { return pool.starts_with("sim:"); }
   std::string pool_url(std::string_view size) const;
   IndexOptions options() const;
 };
+
+// Ends those that pool_url() has started. REQUIRES: no pool is open.
+void stop_memory_nodes();
 
 std::ostream& operator<<(std::ostream& out, const IndexCase& index_case);
 

@@ -19,6 +19,8 @@ T or_throw(Result<T> result) {
 
 }  // namespace
 
+const char* rdma_address() { return std::getenv("PANDO_TEST_RDMA"); }
+
 NodeMemory MemoryNodes::make_memory() const {
   return or_throw(NodeMemory::make({.bytes = options_.bytes,
                                     .onchip_bytes = options_.onchip_bytes,
@@ -35,6 +37,7 @@ MemoryNodes::MemoryNodes(const Options& options) : options_(options) {
     node->options.listen = {{.host = "127.0.0.1", .port = "0", .path = ""},
                             {.host = "", .port = "", .path = folder_ + "/" + std::to_string(i)}};
     node->options.http = {.host = "127.0.0.1", .port = "0", .path = ""};
+    if (options.rdma) node->options.rdma = {.host = rdma_address(), .port = "0", .path = ""};
     node->options.key = options.key;
     node->options.cluster = options.cluster;
     run(*node);
@@ -77,6 +80,8 @@ std::string MemoryNodes::tcp_url() const {
   url.pop_back();
   return url;
 }
+
+std::string MemoryNodes::rdma_url() const { return tcp_url().replace(0, 3, "rdma"); }
 
 std::string MemoryNodes::mapped_url() const {
   std::string url = "mapped:";

@@ -1,4 +1,7 @@
 // Memory nodes for tests: servers on threads of this process, on ports that the system chooses.
+//
+// PANDO_TEST_RDMA=ADDRESS in the environment says that the machine has an RDMA device, at this
+// address: then there are tests on rdma, too. tests/guest has guests with such a device.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +15,9 @@
 
 namespace pando::testing {
 
+// nullptr where the machine has no RDMA device for tests.
+const char* rdma_address();
+
 class MemoryNodes {
  public:
   struct Options {
@@ -20,6 +26,7 @@ class MemoryNodes {
     std::string key;
     std::string cluster;
     std::uint32_t onchip_bytes = 256 << 10;
+    bool rdma = false;                        // verbs come by RDMA
     fabric::node::ServerOptions server = {};  // its places, key and cluster are set here
   };
 
@@ -28,6 +35,8 @@ class MemoryNodes {
 
   // "tcp:127.0.0.1:1234,127.0.0.1:1235"
   std::string tcp_url() const;
+  // "rdma:127.0.0.1:1234,127.0.0.1:1235"
+  std::string rdma_url() const;
   // "mapped:unix:/tmp/…,unix:/tmp/…"
   std::string mapped_url() const;
   const fabric::node::ServerCounts& counts(std::size_t node) const;

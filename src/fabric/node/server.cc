@@ -16,6 +16,7 @@
 #include "fabric/node/admission.h"
 #include "fabric/node/http.h"
 #include "fabric/node/process.h"
+#include "fabric/rdma/door.h"
 
 namespace pando::fabric::node {
 namespace {
@@ -49,6 +50,7 @@ struct Connection {
   std::uint32_t generation = 0;
   std::uint64_t region_key = 0;
   std::size_t pen = kMaxPens;
+  rdma::Door::Guest guest = 0;  // once it has asked for the door
 
   bool is_in() const { return state == State::kIn; }
 };
@@ -84,6 +86,9 @@ class Server::Loop {
   }
   std::vector<wire::Place> places() const;
   std::optional<wire::Place> http_place() const;
+  std::optional<wire::Place> rdma_place() const {
+    return door_ == nullptr ? std::nullopt : std::optional(door_->place());
+  }
   const ServerCounts& counts() const { return counts_; }
 
  private:
@@ -118,6 +123,8 @@ class Server::Loop {
   void count(const Verb& verb);
   bool fence(Connection& connection, const wire::Frame& frame, std::span<const std::byte> body);
   Status fence(ClientId client);
+  bool enter(Connection& connection, const wire::Frame& frame);
+  void take_guest(Connection& connection);
   void serve_http(Connection& connection);
   void shut(Connection& connection);
   void shut_out(Connection& connection);
@@ -140,6 +147,7 @@ class Server::Loop {
   wire::Socket spare_;  // a descriptor for those who come when there are no others
   std::atomic<bool> stopping_{false};
   std::vector<Listener> listeners_;
+  std::unique_ptr<rdma::Door> door_;
   std::map<int, std::unique_ptr<Connection>> connections_;  // by descriptor
   bool any_shut_ = false;
   std::size_t strangers_ = 0;  // connections that are not let in yet
@@ -165,6 +173,12 @@ Status Server::Loop::open() {
   }
   if (options_.http) {
     if (Status open = listen(*options_.http, true); !open) return open;
+  }
+  if (options_.rdma) {
+    auto door = rdma::Door::open(memory_, *options_.rdma);
+    if (!door) return fail(door.error());
+    door_ = std::move(*door);
+    watch(door_->descriptor(), EPOLLIN, EPOLL_CTL_ADD);
   }
   // Memory that survived may hold what a former process of this node, or clients of it, left.
   memory_.finish(kServerPen);
@@ -213,6 +227,10 @@ void Server::Loop::run() {
     for (int i = 0; i < ready; ++i) {
       const int descriptor = events[static_cast<std::size_t>(i)].data.fd;
       if (descriptor == wakeup_) continue;
+      if (door_ != nullptr && descriptor == door_->descriptor()) {
+        door_->serve();
+        continue;
+      }
       const auto listener = std::ranges::find(
           listeners_, descriptor, [](const Listener& each) { return each.socket.get(); });
       if (listener != listeners_.end()) {
@@ -351,6 +369,11 @@ bool Server::Loop::take_message(Connection& connection, const wire::Frame& frame
     case Kind::kFence:
       if (connection.is_in()) return fence(connection, frame, body);
       break;
+    case Kind::kEnter:
+      if (connection.is_in() && connection.purpose == wire::Purpose::kRdma) {
+        return enter(connection, frame);
+      }
+      break;
     case Kind::kLeave:
       if (!connection.is_in()) break;
       admission_.leave(connection.client);
@@ -431,6 +454,7 @@ bool Server::Loop::let_in(Connection& connection, std::span<const std::byte> bod
   log("let in", fmt::format("client {} for {}", connection.client,
                             connection.purpose == wire::Purpose::kVerbs     ? "verbs"
                             : connection.purpose == wire::Purpose::kMapping ? "mapping"
+                            : connection.purpose == wire::Purpose::kRdma    ? "rdma"
                                                                             : "control"));
   if (connection.purpose == wire::Purpose::kMapping) {
     wire::Bytes bytes;
@@ -449,10 +473,21 @@ bool Server::Loop::let_in(Connection& connection, std::span<const std::byte> bod
 
 Status Server::Loop::admit(Connection& connection, const wire::Proof& proof) {
   switch (proof.purpose) {
-    case wire::Purpose::kVerbs:
     case wire::Purpose::kControl:
       break;
+    case wire::Purpose::kRdma:
+      if (door_ != nullptr) break;
+      return fail(ErrorCode::kInvalidArgument,
+                  "this memory node serves no RDMA: start it with --rdma ADDRESS, or open tcp:");
+    case wire::Purpose::kVerbs:
+      if (door_ == nullptr) break;
+      return fail(ErrorCode::kInvalidArgument,
+                  "this memory node serves RDMA, and nothing beside it: open rdma:");
     case wire::Purpose::kMapping:
+      if (door_ != nullptr) {
+        return fail(ErrorCode::kInvalidArgument,
+                    "this memory node serves RDMA, and nothing beside it: open rdma:");
+      }
       if (connection.local) break;
       return fail(ErrorCode::kInvalidArgument,
                   "memory is mapped through the node's Unix socket, as in mapped:unix:PATH");
@@ -648,6 +683,19 @@ Status Server::Loop::fence(ClientId client) {
   return {};
 }
 
+bool Server::Loop::enter(Connection& connection, const wire::Frame& frame) {
+  take_guest(connection);
+  const rdma::Door::Invitation invitation = door_->invite();
+  connection.guest = invitation.guest;
+  wire::append(connection.outbox.bytes(), Kind::kDoor, invitation.door, frame.tag);
+  return true;
+}
+
+// When this returns, nothing that it has sent by RDMA takes effect any more.
+void Server::Loop::take_guest(Connection& connection) {
+  if (connection.guest != 0) door_->withdraw(std::exchange(connection.guest, 0));
+}
+
 void Server::Loop::serve_http(Connection& connection) {
   const auto bytes = connection.inbox.bytes();
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -672,11 +720,13 @@ void Server::Loop::shut(Connection& connection) {
   if (!connection.is_in()) --strangers_;
   watch(connection.socket.get(), 0, EPOLL_CTL_DEL);
   if (connection.pen != kMaxPens) take_pen(std::exchange(connection.pen, kMaxPens));
+  take_guest(connection);
 }
 
 // It is told so, and nothing that it has sent is read any more. The connection ends when it has
 // heard, or after a while: to close it with bytes unread would take back what it is told.
 void Server::Loop::shut_out(Connection& connection) {
+  take_guest(connection);
   ++strangers_;
   connection.state = Connection::State::kClosing;
   connection.let_in_until = SteadyClock::now() + options_.handshake_time;
@@ -724,6 +774,7 @@ void Server::run() { loop_->run(); }
 void Server::stop() { loop_->stop(); }
 std::vector<wire::Place> Server::places() const { return loop_->places(); }
 std::optional<wire::Place> Server::http_place() const { return loop_->http_place(); }
+std::optional<wire::Place> Server::rdma_place() const { return loop_->rdma_place(); }
 const ServerCounts& Server::counts() const { return loop_->counts(); }
 
 }  // namespace pando::fabric::node

@@ -1,8 +1,10 @@
 // Server: the memory node's one thread. It lets clients in, executes the batches of those that come
-// by a socket, hands the memory to those of this machine, and shuts out whom it is told to.
+// by a socket, hands the memory to those of this machine, shows those that come for RDMA the door,
+// and shuts out whom it is told to.
 //
 //  - One thread, so what it has not read cannot happen: once a fence is answered, or a client's
 //    newer generation let in, nothing of the closed connections takes effect any more.
+//    For RDMA, their queue pairs are destroyed first.
 //  - A batch is checked whole before any of it is executed.
 //  - It spins for a moment after work, then blocks: an idle node costs nothing.
 //  - What a peer may cost is bounded: connections, the bytes of a message, the time to come in, and
@@ -25,7 +27,10 @@ namespace pando::fabric::node {
 struct ServerOptions {
   std::vector<wire::Place> listen;
   std::optional<wire::Place> http;  // metrics and health
-  std::string key;                  // empty: everyone may come in
+  // Verbs come by RDMA at this address or device, and in no other way: the card's atomics and those
+  // of this thread or of processes that map the memory would not be atomic with one another.
+  std::optional<wire::Place> rdma;
+  std::string key;  // empty: everyone may come in
   std::string cluster;
   std::size_t max_connections = 4096;
   std::chrono::microseconds spin{50};
@@ -63,6 +68,7 @@ class Server {
   // As options.listen, with the ports that the system chose where 0 was asked for.
   std::vector<wire::Place> places() const;
   std::optional<wire::Place> http_place() const;
+  std::optional<wire::Place> rdma_place() const;
   const ServerCounts& counts() const;
 
  private:

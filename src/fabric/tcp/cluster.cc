@@ -6,16 +6,12 @@
 
 namespace pando::fabric::tcp {
 
-Result<std::shared_ptr<Cluster>> Cluster::open(const TcpOptions& options) {
+Result<std::shared_ptr<Cluster>> Cluster::open(const TcpOptions& options, wire::Purpose purpose,
+                                               const Caps& caps) {
   if (options.nodes.empty()) {
     return fail(ErrorCode::kInvalidArgument, "no memory node is given");
   }
-  std::shared_ptr<Cluster> cluster(new Cluster(options));
-  cluster->caps_ = {.line_atomic = true,
-                    .write_in_order = false,
-                    .masked_cas = options.native_masked_cas,
-                    .completes_inline = false,
-                    .inline_limit = 4096};
+  std::shared_ptr<Cluster> cluster(new Cluster(options, purpose, caps));
   for (const wire::Place& place : options.nodes) {
     cluster->nodes_.push_back(std::make_unique<Node>());
     cluster->nodes_.back()->place = place;
@@ -29,9 +25,14 @@ Result<std::shared_ptr<Cluster>> Cluster::open(const TcpOptions& options) {
 // The first node gives the client its id; the others get to know it.
 Status Cluster::come_in(NodeId id) {
   Node& node = *nodes_[id];
-  Result<wire::ControlLink> link =
-      wire::ControlLink::open(node.place, options_.key, options_.cluster,
-                              proof(id, wire::Purpose::kVerbs, true), options_.timeout);
+  Result<wire::ControlLink> link = wire::ControlLink::open(
+      node.place, options_.key, options_.cluster, proof(id, purpose_, true), options_.timeout);
+  if (!link && purpose_ == wire::Purpose::kRdma && link.error().code() == ErrorCode::kCorrupt) {
+    return fail(ErrorCode::kIncompatible,
+                fmt::format("memory node at {} is of a version that knows no RDMA: bring it up to "
+                            "date",
+                            node.place.to_string()));
+  }
   if (!link) return fail(link.error());
   const wire::Welcome& welcome = link->welcome();
   client_ = welcome.client;
@@ -66,7 +67,7 @@ wire::Proof Cluster::proof(NodeId id, wire::Purpose purpose, bool joins) const {
 }
 
 wire::ClientHandshake Cluster::handshake(NodeId id, std::uint32_t generation) {
-  wire::Proof wanted = proof(id, wire::Purpose::kVerbs, false);
+  wire::Proof wanted = proof(id, purpose_, false);
   wanted.generation = generation;
   return {options_.key, options_.cluster, wanted};
 }

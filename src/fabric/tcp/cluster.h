@@ -1,5 +1,5 @@
-// Cluster: what the endpoints of one tcp client share: who it is, and what it knows of the nodes.
-// Thread-safe.
+// Cluster: what the endpoints of one client share: who it is, and what it knows of the nodes. Used
+// by the fabrics whose clients come in over a socket, tcp and rdma. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,9 @@ class Cluster {
     std::optional<wire::ControlLink> control;
   };
 
-  static Result<std::shared_ptr<Cluster>> open(const TcpOptions& options);
+  // Comes in at every node, for this purpose. `caps` but for what the nodes decide: on-chip memory.
+  static Result<std::shared_ptr<Cluster>> open(const TcpOptions& options, wire::Purpose purpose,
+                                               const Caps& caps);
   ~Cluster();  // leaves every node
 
   const TcpOptions& options() const { return options_; }
@@ -37,12 +39,14 @@ class Cluster {
   Status fence(ClientId client);
 
  private:
-  explicit Cluster(const TcpOptions& options) : options_(options) {}
+  Cluster(const TcpOptions& options, wire::Purpose purpose, const Caps& caps)
+      : options_(options), purpose_(purpose), caps_(caps) {}
   Status come_in(NodeId id);
   Status fence_at(NodeId id, ClientId client);
   wire::Proof proof(NodeId id, wire::Purpose purpose, bool joins) const;
 
   const TcpOptions options_;
+  const wire::Purpose purpose_;
   Caps caps_;
   ClientId client_ = 0;
   std::vector<std::unique_ptr<Node>> nodes_;

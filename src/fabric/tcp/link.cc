@@ -46,21 +46,17 @@ void Link::post(Part part, task::TimePoint now) {
   }
 }
 
-void Link::send_waiting() {
-  for (Part& part : waiting_) {
-    wire::append_batch(outbox_.bytes(), ++last_tag_, region_key_, *part.flight->batch, part.verbs);
-    sent_.push_back(std::move(part));
-  }
-  waiting_.clear();
-}
-
 void Link::poll(task::TimePoint now) {
   if (idle() && state_ != State::kComingIn) return;
   end_late(now);
-  if (state_ == State::kDown) {
-    if (!waiting_.empty()) connect(now);
-    return;
+  if (state_ != State::kDown) {
+    work(now);
+  } else if (!waiting_.empty()) {
+    connect(now);
   }
+}
+
+void Link::talk() {
   if (!outbox_.flush(socket_)) {
     lost(Error(ErrorCode::kUnavailable, fmt::format("{}: {}", name(), wire::system_reason(errno))));
     return;
@@ -85,42 +81,11 @@ bool Link::receive() {
       return false;
     }
     if (!*frame) break;
-    if (!take(**frame, bytes.subspan(sizeof(wire::Frame), (*frame)->bytes))) return false;
+    const auto body = bytes.subspan(sizeof(wire::Frame), (*frame)->bytes);
+    if (!(handshake_ ? come_in(**frame, body) : take(**frame, body))) return false;
     inbox_.drop(sizeof(wire::Frame) + (*frame)->bytes);
   }
   return got_any && state_ != State::kDown && !sent_.empty();
-}
-
-bool Link::take(const wire::Frame& frame, std::span<const std::byte> body) {
-  if (state_ == State::kComingIn) {
-    come_in(frame, body);
-    return state_ != State::kDown;
-  }
-  if (frame.kind == wire::Kind::kRefusal) {  // shut out: it answers all that it has executed
-    const Status why = wire::parse_status(body);
-    for (const Part& part : sent_) waiting_.push_back(part);
-    sent_.clear();
-    refused(why ? Error(ErrorCode::kCorrupt) : why.error());
-    return false;
-  }
-  if (frame.kind != wire::Kind::kAnswer || sent_.empty() || frame.tag != ++answered_tag_) {
-    lost(Error(ErrorCode::kCorrupt, name() + " answers something that was not asked"));
-    return false;
-  }
-  Part part = std::move(sent_.front());
-  sent_.pop_front();
-  if (part.flight->batch == nullptr) {
-    owner_.ended(std::move(part), {});
-    return true;
-  }
-  const Status answered = wire::read_answer(body, *part.flight->batch, part.verbs);
-  if (!answered && answered.error().code() == ErrorCode::kCorrupt) {
-    sent_.push_front(std::move(part));
-    lost(answered.error());
-    return false;
-  }
-  owner_.ended(std::move(part), answered);
-  return true;
 }
 
 // ---- Coming in
@@ -142,23 +107,35 @@ void Link::connect(task::TimePoint now) {
   state_ = State::kComingIn;
 }
 
-void Link::come_in(const wire::Frame& frame, std::span<const std::byte> body) {
+// False: the link is down now.
+bool Link::come_in(const wire::Frame& frame, std::span<const std::byte> body) {
   Result<bool> in = handshake_->take(frame, body, outbox_.bytes());
   if (!in) {
     refused(Error(in.error().code(), fmt::format("{}: {}", name(), in.error().detail())));
-    return;
+    return false;
   }
-  if (!*in) {
-    if (!outbox_.flush(socket_)) lost(Error(ErrorCode::kUnavailable, name() + " went away"));
-    return;
+  if (*in) {
+    const wire::Welcome welcome = handshake_->welcome();
+    handshake_.reset();
+    let_in(welcome);
   }
-  region_key_ = handshake_->welcome().region_key;
-  handshake_.reset();
-  last_tag_ = answered_tag_ = 0;
+  if (state_ != State::kDown && !outbox_.flush(socket_)) {
+    lost(Error(ErrorCode::kUnavailable, name() + " went away"));
+  }
+  return state_ != State::kDown;
+}
+
+void Link::come_up() {
   last_failure_.reset();
   state_ = State::kUp;
   send_waiting();
-  if (!outbox_.flush(socket_)) lost(Error(ErrorCode::kUnavailable, name() + " went away"));
+}
+
+bool Link::add_descriptors(std::vector<pollfd>& to) const {
+  if (!socket_) return false;  // about to connect
+  const auto events = static_cast<short>(POLLIN | (outbox_.waiting() > 0 ? POLLOUT : 0));
+  to.push_back({.fd = socket_.get(), .events = events, .revents = 0});
+  return true;
 }
 
 // ---- Ends
@@ -192,8 +169,6 @@ void Link::lost(const Error& error) {
     owner_.ended(std::move(part), fail(code, error.detail()));
   }
 }
-
-void Link::break_off(const Error& error) { lost(error); }
 
 void Link::refused(const Error& error) {
   lost(error);

@@ -1,10 +1,18 @@
-// Link: one endpoint's connection to one memory node, and the verbs that wait for it or for its
-// answers.
+// Link: one endpoint's connection to one memory node, and the verbs that wait for it or for their
+// end.
+//
+// It begins with a socket and the handshake, comes back after a break, gives up in time, and keeps
+// the client's generation. How verbs travel once the client is let in is up to those who derive
+// from it: over the same socket (stream_link.h), or beside it (rdma/link.h).
 #pragma once
+
+#include <poll.h>
 
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "fabric/tcp/cluster.h"
@@ -38,6 +46,9 @@ class Link {
   };
 
   Link(Cluster& cluster, NodeId id, Owner& owner) : cluster_(cluster), id_(id), owner_(owner) {}
+  virtual ~Link() = default;
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
 
   void post(Part part, task::TimePoint now);
   // Sends, receives, connects and gives up, as far as can be done now.
@@ -46,27 +57,51 @@ class Link {
   // What is not sent is forgotten.
   void drop_waiting();
   // Ends what is under way with this error, and has the node close what the client has open there.
-  void break_off(const Error& error);
+  void break_off(const Error& error) { lost(error); }
+  // As task::Poller has it. REQUIRES: not idle.
+  virtual bool add_descriptors(std::vector<pollfd>& to) const;
 
-  int descriptor() const { return socket_.get(); }
-  bool wants_to_send() const { return outbox_.waiting() > 0; }
-
- private:
+ protected:
   enum class State : std::uint8_t { kDown, kComingIn, kUp };
 
-  void send_waiting();
-  void connect(task::TimePoint now);
-  bool receive();
-  bool take(const wire::Frame& frame, std::span<const std::byte> body);
-  void come_in(const wire::Frame& frame, std::span<const std::byte> body);
-  void close();
+  // ---- What those who derive do
+
+  // The client is let in: verbs can travel at once (come_up()), or something comes first.
+  virtual void let_in(const wire::Welcome& welcome) = 0;
+  // Sends what waits, as much as can be on its way. REQUIRES: up.
+  virtual void send_waiting() = 0;
+  // What can be done now, while not down; talk() at least now and then.
+  virtual void work(task::TimePoint now) = 0;
+  // A message of the node's after the handshake. False: the link is down now.
+  virtual bool take(const wire::Frame& frame, std::span<const std::byte> body) = 0;
+  // Nothing of the connection is left, and nothing touches the memory of its verbs any more.
+  virtual void close();
+
+  // ---- What they use
+
+  void come_up();
+  // Sends and receives messages.
+  void talk();
   // The connection cannot be used: what was sent ends.
   void lost(const Error& error);
   // Nothing can be had from this node: what waits ends, too.
   void refused(const Error& error);
+  std::string name() const;
+
+  Cluster& cluster() const { return cluster_; }
+  NodeId id() const { return id_; }
+  Owner& owner() const { return owner_; }
+  State state() const { return state_; }
+  wire::Outbox& outbox() { return outbox_; }
+  std::deque<Part>& sent() { return sent_; }        // the oldest first
+  std::deque<Part>& waiting() { return waiting_; }  // for the connection, or for room
+
+ private:
+  void connect(task::TimePoint now);
+  bool receive();
+  bool come_in(const wire::Frame& frame, std::span<const std::byte> body);
   void end_waiting(const Error& error);
   void end_late(task::TimePoint now);
-  std::string name() const;
 
   Cluster& cluster_;
   const NodeId id_;
@@ -77,11 +112,8 @@ class Link {
   wire::Outbox outbox_;
   std::optional<wire::ClientHandshake> handshake_;
   std::uint32_t generation_ = 0;
-  std::uint64_t region_key_ = 0;
-  std::uint64_t last_tag_ = 0;
-  std::uint64_t answered_tag_ = 0;
-  std::deque<Part> sent_;           // the oldest first, as the answers come
-  std::deque<Part> waiting_;        // for the connection
+  std::deque<Part> sent_;
+  std::deque<Part> waiting_;
   task::TimePoint connect_from_{};  // not earlier
   std::optional<Error> last_failure_;
 };

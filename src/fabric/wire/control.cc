@@ -127,10 +127,20 @@ Status ControlLink::fence(ClientId client, std::chrono::milliseconds time) {
 
 Status ControlLink::leave(std::chrono::milliseconds time) {
   Bytes request;
-  const Frame frame{.kind = Kind::kLeave, .tag = ++last_tag_};
-  const auto* const head = reinterpret_cast<const std::byte*>(&frame);
-  request.insert(request.end(), head, head + sizeof(frame));
+  append_empty(request, Kind::kLeave, ++last_tag_);
   return ask(std::move(request), last_tag_, time);
+}
+
+Result<Door> ControlLink::enter(std::chrono::milliseconds time) {
+  const Deadline until = SteadyClock::now() + time;
+  Bytes request;
+  append_empty(request, Kind::kEnter, ++last_tag_);
+  if (Status sent = send(std::move(request), until); !sent) return fail(sent.error());
+  Result<Frame> frame = receive(until);
+  if (!frame) return fail(frame.error());
+  Result<Door> door = parse_door(*frame, body(*frame));
+  inbox_.drop(sizeof(Frame) + frame->bytes);
+  return door;
 }
 
 }  // namespace pando::fabric::wire

@@ -1,6 +1,6 @@
 // ControlLink: a connection for the few requests that wait for their answer: to come in, to have
-// memory handed over, to fence a client, to leave. Blocks, each request for no longer than it is
-// told. Not thread-safe.
+// memory handed over, to be shown a door, to fence a client, to leave. Blocks, each request for no
+// longer than it is told. Not thread-safe.
 #pragma once
 
 #include <chrono>
@@ -29,6 +29,8 @@ class ControlLink {
 
   Status fence(ClientId client, std::chrono::milliseconds time);
   Status leave(std::chrono::milliseconds time);
+  // A way in by RDMA. REQUIRES: this is the purpose.
+  Result<Door> enter(std::chrono::milliseconds time);
 
  private:
   ControlLink(Socket socket, Place place) : socket_(std::move(socket)), place_(std::move(place)) {}

@@ -126,6 +126,12 @@ base::Digest node_proof(std::string_view key, const Hello& hello, const Challeng
 // ---- Building
 // ------------------------------------------------------------------------------------
 
+void append_empty(Bytes& out, Kind kind, std::uint64_t tag) {
+  const Frame frame{.kind = kind, .tag = tag};
+  const auto* const head = reinterpret_cast<const std::byte*>(&frame);
+  out.insert(out.end(), head, head + sizeof(frame));
+}
+
 void append_status(Bytes& out, Kind kind, const Status& status, std::uint64_t tag) {
   const std::string text = status ? std::string() : status.error().detail();
   const auto code =
@@ -197,7 +203,7 @@ Result<std::optional<Frame>> parse_frame(std::span<const std::byte> bytes, std::
   if (bytes.size() < sizeof(Frame)) return none;
   Frame frame;
   std::memcpy(&frame, bytes.data(), sizeof(frame));
-  if (frame.kind < Kind::kHello || frame.kind > Kind::kDone) {
+  if (frame.kind < Kind::kHello || frame.kind > Kind::kDoor) {
     return corrupt(fmt::format("a message of unknown kind {}", static_cast<unsigned>(frame.kind)));
   }
   if (frame.bytes > limit) {
@@ -213,6 +219,15 @@ Status parse_status(std::span<const std::byte> body) {
   if (code == 0) return {};
   const auto text = body.subspan(1);
   return fail(error_of(code, std::string(reinterpret_cast<const char*>(text.data()), text.size())));
+}
+
+Result<Door> parse_door(const Frame& frame, std::span<const std::byte> body) {
+  if (frame.kind == Kind::kDone || frame.kind == Kind::kRefusal) {
+    const Status status = parse_status(body);
+    if (!status) return fail(status.error());
+  }
+  if (const auto door = parse<Door>(body); door && frame.kind == Kind::kDoor) return *door;
+  return corrupt("an answer to something else");
 }
 
 Status Request::parse(std::span<const std::byte> body, std::uint64_t region_key,

@@ -12,6 +12,8 @@
 //                                        ←     Answer {results…} …, in the order of the batches
 //   Fence {client}, Leave                →
 //                                        ←     Done
+//   Enter                                →     (a client that comes for rdma)
+//                                        ←     Door {where, keys, a token}, or Done with an error
 //
 // Nothing but Hello and Proof is read from a client that has not been let in, and both are small.
 // docs/formats/wire.md has the bytes; messages.cc is where untrusted bytes are taken apart
@@ -52,6 +54,8 @@ enum class Kind : std::uint8_t {
   kFence,
   kLeave,
   kDone,
+  kEnter,
+  kDoor,
 };
 
 struct Frame {
@@ -87,6 +91,7 @@ enum class Purpose : std::uint8_t {
   kVerbs = 1,  // batches over this connection
   kMapping,    // the memory's descriptor and a pen, over a Unix socket; then nothing but Leave
   kControl,    // fences alone: of a client that is not let in for anything else
+  kRdma,       // a door for verbs by RDMA, which are shut out when this connection ends
 };
 
 struct Proof {
@@ -113,6 +118,28 @@ struct Welcome {
 };
 static_assert(sizeof(Welcome) == 32 + 24 + 16);
 
+// How a client's verbs come in by RDMA: it connects to the address and shows the token, which is
+// good for one time.
+struct Door {
+  std::array<std::byte, 16> address{};  // of IPv6, or of IPv4 as ::ffff:a.b.c.d
+  std::uint16_t port = 0;
+  std::uint8_t line_atomic = 0;  // 1: no line is ever torn
+  std::uint8_t zero[5] = {};
+  std::uint64_t memory_at = 0;  // what its addresses begin with
+  std::uint64_t onchip_at = 0;
+  std::uint32_t memory_key = 0;
+  std::uint32_t onchip_key = 0;
+  base::Digest token{};
+};
+static_assert(sizeof(Door) == 24 + 16 + 8 + 32);
+
+// The private data of the RDMA connection.
+struct Ticket {
+  std::uint64_t magic = kMagic;
+  base::Digest token{};
+};
+static_assert(sizeof(Ticket) == 40);
+
 // What each side signs. The key may be empty on both.
 base::Digest client_proof(std::string_view key, const Hello& hello, const Challenge& challenge,
                           const Proof& proof);
@@ -132,6 +159,8 @@ void append(Bytes& out, Kind kind, const Body& body, std::uint64_t tag = 0) {
   out.insert(out.end(), head, head + sizeof(frame));
   out.insert(out.end(), rest, rest + sizeof(Body));
 }
+// A message without a body.
+void append_empty(Bytes& out, Kind kind, std::uint64_t tag = 0);
 // An Error as the body of a Refusal or Done; nothing where all is well (Done).
 void append_status(Bytes& out, Kind kind, const Status& status, std::uint64_t tag = 0);
 
@@ -163,6 +192,8 @@ Result<std::optional<Frame>> parse_frame(std::span<const std::byte> bytes, std::
 
 // The status in a Refusal or Done.
 Status parse_status(std::span<const std::byte> body);
+// The answer to Enter.
+Result<Door> parse_door(const Frame& frame, std::span<const std::byte> body);
 
 // A Batch as the memory node sees it. The WRITEs' bytes are not copied.
 class Request {

@@ -1,0 +1,326 @@
+#include "fabric/rdma/link.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+namespace pando::fabric::rdma {
+namespace {
+
+// The socket has little to say while verbs go by the queue pair, and asking costs a system call.
+constexpr auto kBetweenLooks = std::chrono::milliseconds(1);
+constexpr std::uint8_t kRetries = 7;
+
+// READs and WRITEs of nothing are not sent.
+bool travels(const Verb& verb) { return is_atomic(verb.kind) || verb.length > 0; }
+
+// So that all tries together take no longer than `time`: a try takes 4.096 µs × 2^exponent.
+std::uint8_t ack_timeout(std::chrono::milliseconds time) {
+  constexpr std::uint8_t kLeast = 10;
+  constexpr std::uint8_t kMost = 18;  // a second
+  std::uint8_t exponent = kLeast;
+  while (exponent < kMost &&
+         std::chrono::nanoseconds(4096) * (2 << exponent) * (kRetries + 1) <= time) {
+    ++exponent;
+  }
+  return exponent;
+}
+
+}  // namespace
+
+Link::Link(tcp::Cluster& cluster, NodeId id, Owner& owner, const Device& device,
+           const DeviceChoice& choice, Arena& arena)
+    : tcp::Link(cluster, id, owner),
+      device_(device),
+      choice_(choice),
+      arena_(arena),
+      slots_(reinterpret_cast<std::uint64_t*>(arena.allocate(kSlots * sizeof(std::uint64_t)))) {}
+
+Error Link::unavailable(std::string_view what) const {
+  return {ErrorCode::kUnavailable, fmt::format("{}, by RDMA: {}", name(), what)};
+}
+
+// ---- Coming in
+// -----------------------------------------------------------------------------------
+
+void Link::let_in(const wire::Welcome& /*welcome*/) {
+  wire::append_empty(outbox().bytes(), wire::Kind::kEnter);
+}
+
+bool Link::take(const wire::Frame& frame, std::span<const std::byte> body) {
+  if (frame.kind == wire::Kind::kRefusal) {
+    const Status why = wire::parse_status(body);
+    refused(why ? Error(ErrorCode::kCorrupt) : why.error());
+    return false;
+  }
+  const Result<wire::Door> door = wire::parse_door(frame, body);
+  if (!door) {
+    refused(door.error());
+  } else if (state() == State::kUp || id_ != nullptr) {
+    lost(Error(ErrorCode::kCorrupt, name() + " answers something that was not asked"));
+  } else {
+    connect(*door);
+  }
+  return state() != State::kDown;
+}
+
+void Link::connect(const wire::Door& door) {
+  door_ = door;
+  Result<Owned<rdma_event_channel>> channel = make_channel();
+  if (!channel) return lost(channel.error());
+  events_ = std::move(*channel);
+  Result<Owned<rdma_cm_id>> id = make_id(*events_);
+  if (!id) return lost(id.error());
+  id_ = std::move(*id);
+  SocketAddress source;
+  if (!choice_.name.empty()) {
+    Result<SocketAddress> own = address_of(choice_);
+    if (!own) return lost(own.error());
+    source = *own;
+  }
+  SocketAddress to = make_address(door.address, door.port);
+  const auto time = static_cast<int>(cluster().options().timeout.count());
+  if (rdma_resolve_addr(id_.get(), choice_.name.empty() ? nullptr : source.get(), to.get(), time) !=
+      0) {
+    lost(rdma_error(fmt::format("{}, by RDMA at {}", name(), to.to_string()), errno));
+  }
+}
+
+// What the connection's events say.
+void Link::hear() {
+  Event event;
+  while (state() != State::kDown && events_ != nullptr && next_event(*events_, event)) {
+    if (const Status taken = take_event(event); !taken) {
+      talk();  // the node may have said why
+      if (state() != State::kDown) lost(taken.error());
+    }
+  }
+}
+
+Status Link::take_event(const Event& event) {
+  switch (event.type) {
+    case RDMA_CM_EVENT_ADDR_RESOLVED:
+      if (id_->verbs != device_.context()) {
+        return fail(unavailable(fmt::format(
+            "it is reached by device {}, and other nodes of the pool by {}; a pool uses one",
+            ibv_get_device_name(id_->verbs->device), device_.name())));
+      }
+      if (rdma_resolve_route(id_.get(), static_cast<int>(cluster().options().timeout.count())) !=
+          0) {
+        return fail(rdma_error(name(), errno));
+      }
+      return {};
+    case RDMA_CM_EVENT_ROUTE_RESOLVED:
+      if (Status made = make_queues(); !made) return made;
+      return enter();
+    case RDMA_CM_EVENT_ESTABLISHED:
+      if (state() == State::kComingIn) come_up();
+      return {};
+    default:
+      return fail(unavailable(rdma_event_str(event.type)));
+  }
+}
+
+Status Link::make_queues() {
+  completions_.reset(ibv_create_comp_channel(device_.context()));
+  if (completions_ == nullptr) return fail(rdma_error(name(), errno));
+  set_non_blocking(completions_->fd);
+  // Every work request completes when the queue pair breaks.
+  queue_.reset(ibv_create_cq(device_.context(), kSlots, nullptr, completions_.get(), 0));
+  if (queue_ == nullptr) return fail(registration_error(kSlots * sizeof(ibv_wc), errno));
+  ibv_qp_init_attr wanted{};
+  wanted.send_cq = wanted.recv_cq = queue_.get();
+  wanted.cap = {.max_send_wr = kSlots,
+                .max_recv_wr = 1,
+                .max_send_sge = 1,
+                .max_recv_sge = 1,
+                .max_inline_data = kInlineBytes};
+  wanted.qp_type = IBV_QPT_RC;
+  if (rdma_create_qp(id_.get(), device_.domain(), &wanted) != 0) {
+    return fail(
+        unavailable(fmt::format("device {} gives no queue pair: {}; it may need more locked "
+                                "memory (ulimit -l)",
+                                device_.name(), wire::system_reason(errno))));
+  }
+  return {};
+}
+
+Status Link::enter() {
+  std::uint8_t exponent = ack_timeout(cluster().options().timeout);
+  // Without it the system's own choice holds, which only takes longer to give up.
+  (void)rdma_set_option(id_.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &exponent,
+                        sizeof(exponent));
+  const wire::Ticket ticket{.token = door_.token};
+  rdma_conn_param wanted{};
+  wanted.private_data = &ticket;
+  wanted.private_data_len = sizeof(ticket);
+  wanted.responder_resources = RDMA_MAX_RESP_RES;
+  wanted.initiator_depth = RDMA_MAX_INIT_DEPTH;
+  wanted.retry_count = kRetries;
+  wanted.rnr_retry_count = kRetries;
+  if (rdma_connect(id_.get(), &wanted) != 0) return fail(rdma_error(name(), errno));
+  return {};
+}
+
+// ---- Verbs
+// ---------------------------------------------------------------------------------------
+
+void Link::send_waiting() {
+  while (!waiting().empty() && !broken_) {
+    tcp::Part& part = waiting().front();
+    if (posted_ - completed_ + part.verbs.size() > kSlots) return;
+    const Posted posted{.first = posted_, .end = posted_};
+    under_way_.push_back(posted);
+    sent().push_back(std::move(part));
+    waiting().pop_front();
+    std::size_t count = 0;
+    Batch& batch = *sent().back().flight->batch;
+    for (const std::uint32_t i : sent().back().verbs) {
+      if (!travels(batch[i])) continue;
+      describe(batch[i], requests_[count], pieces_[count]);
+      if (count > 0) requests_[count - 1].next = &requests_[count];
+      ++posted_;
+      ++count;
+    }
+    under_way_.back().end = posted_;
+    if (count == 0) continue;  // ends with the next look
+    ibv_send_wr& last = requests_[count - 1];
+    last.send_flags |= IBV_SEND_SIGNALED;
+    last.wr_id = posted_;
+    ibv_send_wr* bad = nullptr;
+    if (const int problem = ibv_post_send(id_->qp, requests_.data(), &bad); problem != 0) {
+      // Whoever posts cannot be told yet that it has ended.
+      broken_ = unavailable(wire::system_reason(problem));
+    }
+  }
+}
+
+// The work request number posted_.
+void Link::describe(Verb& verb, ibv_send_wr& request, ibv_sge& piece) {
+  const bool onchip = verb.target.offset() >= Address::kOnChip;
+  const std::uint64_t at = onchip ? door_.onchip_at + (verb.target.offset() - Address::kOnChip)
+                                  : door_.memory_at + verb.target.offset();
+  const std::uint32_t key = onchip ? door_.onchip_key : door_.memory_key;
+  request = {};
+  request.sg_list = &piece;
+  request.num_sge = 1;
+  if (is_atomic(verb.kind)) {
+    auto* const slot = reinterpret_cast<std::byte*>(&slots_[posted_ % kSlots]);
+    piece = {.addr = reinterpret_cast<std::uint64_t>(slot),
+             .length = 8,
+             .lkey = arena_.key_of(slot, 8).value_or(0)};
+    request.wr.atomic.remote_addr = at;
+    request.wr.atomic.rkey = key;
+    if (verb.kind == VerbKind::kFetchAdd) {
+      request.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+      request.wr.atomic.compare_add = verb.swap;
+      return;
+    }
+    request.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
+    const bool masked = verb.kind == VerbKind::kMaskedCompareSwap;
+    request.wr.atomic.compare_add = masked ? verb.guess : verb.compare;
+    request.wr.atomic.swap = masked ? verb.swapped(verb.guess) : verb.swap;
+    return;
+  }
+  const bool within = verb.kind == VerbKind::kWrite && verb.length <= kInlineBytes;
+  piece = {.addr = reinterpret_cast<std::uint64_t>(verb.local),
+           .length = verb.length,
+           .lkey = within ? 0 : arena_.key_of(verb.local, verb.length).value_or(0)};
+  request.opcode = verb.kind == VerbKind::kRead ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
+  request.send_flags = within ? static_cast<unsigned>(IBV_SEND_INLINE) : 0u;
+  request.wr.rdma.remote_addr = at;
+  request.wr.rdma.rkey = key;
+}
+
+void Link::work(task::TimePoint now) {
+  if (state() == State::kUp) {
+    reap();
+    if (state() != State::kUp || now < look_from_) return;
+  }
+  look_from_ = now + kBetweenLooks;
+  talk();
+  if (state() != State::kDown) hear();
+}
+
+void Link::reap() {
+  if (armed_) {
+    ibv_cq* queue = nullptr;
+    void* context = nullptr;
+    if (ibv_get_cq_event(completions_.get(), &queue, &context) == 0) {
+      ibv_ack_cq_events(queue, 1);
+      armed_ = false;
+    }
+  }
+  std::array<ibv_wc, 16> done;
+  int count = 0;
+  while (!broken_ && (count = ibv_poll_cq(queue_.get(), done.size(), done.data())) > 0) {
+    for (const ibv_wc& each : std::span(done).first(static_cast<std::size_t>(count))) {
+      if (each.status != IBV_WC_SUCCESS) {
+        broken_ = unavailable(ibv_wc_status_str(each.status));
+        break;
+      }
+      completed_ = each.wr_id;
+    }
+  }
+  if (count < 0 && !broken_) broken_ = unavailable("the completion queue is broken");
+  while (!under_way_.empty() && under_way_.front().end <= completed_) {
+    const tcp::Part part = std::move(sent().front());
+    sent().pop_front();
+    const Posted posted = under_way_.front();
+    under_way_.pop_front();
+    finish(part, posted.first);
+    owner().ended(part, {});
+  }
+  if (broken_) {
+    talk();  // the node may have said why
+    if (state() != State::kDown) lost(Error(*broken_));
+    return;
+  }
+  if (!waiting().empty()) send_waiting();
+}
+
+void Link::finish(const tcp::Part& part, std::uint64_t number) {
+  Batch* const batch = part.flight->batch;
+  if (batch == nullptr) return;
+  for (const std::uint32_t i : part.verbs) {
+    Verb& verb = (*batch)[i];
+    verb.outcome = Outcome::kExecuted;
+    if (is_atomic(verb.kind)) verb.previous = slots_[number % kSlots];
+    if (travels(verb)) ++number;
+  }
+}
+
+// ---- Waiting and ends
+// ----------------------------------------------------------------------------
+
+bool Link::add_descriptors(std::vector<pollfd>& to) const {
+  if (!tcp::Link::add_descriptors(to)) return false;
+  if (events_ != nullptr) to.push_back({.fd = events_->fd, .events = POLLIN, .revents = 0});
+  if (state() != State::kUp) return true;
+  to.push_back({.fd = completions_->fd, .events = POLLIN, .revents = 0});
+  if (armed_) return true;
+  // What completed before it was armed is found by asking once more.
+  armed_ = ibv_req_notify_cq(queue_.get(), 0) == 0;
+  return false;
+}
+
+void Link::close() {
+  close_queues();
+  tcp::Link::close();
+}
+
+void Link::close_queues() {
+  id_.reset();
+  queue_.reset();
+  completions_.reset();
+  events_.reset();
+  under_way_.clear();
+  broken_.reset();
+  posted_ = completed_ = 0;
+  armed_ = false;
+}
+
+}  // namespace pando::fabric::rdma

@@ -1,0 +1,86 @@
+// Link: a link whose verbs go by a queue pair beside its socket. The socket is how the client comes
+// in, is shown the door, and hears that it is shut out; when either of the two ends, so does the
+// other.
+//
+//  - The verbs of a part are one chain of work requests, posted at once, of which the last is
+//    signalled. Work requests are numbered; a completion ends all parts up to its number.
+//  - What an atomic returns lands in a slot of its work request's own, and is copied from there.
+//  - When close() returns, the card touches nothing of the verbs any more.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "fabric/rdma/arena.h"
+#include "fabric/rdma/device.h"
+#include "fabric/tcp/link.h"
+
+namespace pando::fabric::rdma {
+
+// Work requests under way at most; and in one part.
+inline constexpr std::size_t kSlots = 512;
+inline constexpr std::size_t kMaxPart = 256;
+// WRITEs up to here travel within the work request.
+inline constexpr std::uint32_t kInlineBytes = 256;
+
+class Link final : public tcp::Link {
+ public:
+  // The device and the arena outlive the link.
+  Link(tcp::Cluster& cluster, NodeId id, Owner& owner, const Device& device,
+       const DeviceChoice& choice, Arena& arena);
+  ~Link() override { close_queues(); }
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+
+  bool add_descriptors(std::vector<pollfd>& to) const override;
+
+ private:
+  // What a part that is under way ends with.
+  struct Posted {
+    std::uint64_t first;  // number of its first work request
+    std::uint64_t end;    // number behind its last
+  };
+
+  void let_in(const wire::Welcome& welcome) override;
+  void send_waiting() override;
+  void work(task::TimePoint now) override;
+  bool take(const wire::Frame& frame, std::span<const std::byte> body) override;
+  void close() override;
+
+  void connect(const wire::Door& door);
+  void hear();
+  Status take_event(const Event& event);
+  Status make_queues();
+  Status enter();
+  void reap();
+  void finish(const tcp::Part& part, std::uint64_t number);
+  void describe(Verb& verb, ibv_send_wr& request, ibv_sge& piece);
+  void close_queues();
+  Error unavailable(std::string_view what) const;
+
+  const Device& device_;
+  const DeviceChoice& choice_;
+  Arena& arena_;
+  std::uint64_t* slots_;  // registered; by a work request's number
+
+  // Destroyed in the opposite order.
+  Owned<rdma_event_channel> events_;
+  Owned<ibv_comp_channel> completions_;
+  Owned<ibv_cq> queue_;
+  Owned<rdma_cm_id> id_;
+  wire::Door door_;
+  std::uint64_t posted_ = 0;      // work requests so far
+  std::uint64_t completed_ = 0;   // of them
+  std::deque<Posted> under_way_;  // as sent()
+  std::optional<Error> broken_;   // what came while it could not be told
+  mutable bool armed_ = false;    // the next completion will be told by completions_
+  task::TimePoint look_from_{};   // at the socket and the connection, while up
+  std::array<ibv_send_wr, kMaxPart> requests_;
+  std::array<ibv_sge, kMaxPart> pieces_;
+};
+
+}  // namespace pando::fabric::rdma

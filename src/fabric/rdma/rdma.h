@@ -1,0 +1,30 @@
+// The rdma fabric: memory nodes reached by RDMA cards, or by Soft-RoCE, through rdma-core
+// (docs/fabrics.md).
+//
+//  - A client comes in over a socket, as with tcp, with the same key, id, generation and fences;
+//  the
+//    node then shows it a door, and the verbs go by a reliable connection of RDMA-CM. READ, WRITE,
+//    compare-and-swap and fetch-and-add are the card's own; the node's processor does nothing.
+//  - Masked compare-and-swap is emulated (verbs.h, rule 8).
+//  - Ends and errors are those of tcp/tcp.h. A node that shuts a client out destroys its queue
+//  pairs
+//    before it says so.
+#pragma once
+
+#include <memory>
+
+#include "fabric/rdma/device.h"
+#include "fabric/tcp/tcp.h"
+#include "fabric/verbs.h"
+#include <pando/result.h>
+
+namespace pando::fabric::rdma {
+
+struct RdmaOptions : tcp::TcpOptions {  // its nodes are where they listen for sockets
+  DeviceChoice device;                  // of this machine; without a name the one that leads there
+};
+
+// Comes in at every node. An error where one is not there, or cannot be reached by RDMA.
+Result<std::unique_ptr<Fabric>> open_rdma(const RdmaOptions& options);
+
+}  // namespace pando::fabric::rdma

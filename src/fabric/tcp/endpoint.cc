@@ -1,0 +1,149 @@
+#include "fabric/tcp/endpoint.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace pando::fabric::tcp {
+
+bool LinkedEndpoint::poll() {
+  if (flights_ == 0) return false;
+  completed_ = false;
+  const task::TimePoint now = worker().now();
+  for (const auto& link : links_) {
+    if (link != nullptr) link->poll(now);
+  }
+  return completed_;
+}
+
+bool LinkedEndpoint::add_descriptors(std::vector<pollfd>& to) const {
+  bool all = true;
+  for (const auto& link : links_) {
+    if (link != nullptr && !link->idle()) all &= link->add_descriptors(to);
+  }
+  return all;
+}
+
+void LinkedEndpoint::abandon() {
+  for (const auto& flight : all_) flight->batch = nullptr;
+  for (const auto& link : links_) {
+    if (link != nullptr) link->drop_waiting();
+  }
+  const task::TimePoint until = worker().now() + cluster_->options().timeout;
+  while (flights_ > 0 && worker().now() < until) {
+    std::vector<pollfd> waiting;
+    add_descriptors(waiting);
+    ::poll(waiting.data(), waiting.size(), 1);
+    poll();
+  }
+  for (const auto& link : links_) {
+    if (link != nullptr && !link->idle()) link->break_off(Error(ErrorCode::kUnavailable));
+  }
+}
+
+bool LinkedEndpoint::post(Batch& batch) {
+  std::optional<Error> error = misplaced(batch, cluster_->sizes());
+  if (!error) error = too_long(batch);
+  if (!error) error = unfit(batch);
+  if (error) [[unlikely]] {
+    batch.refuse(std::move(*error));
+    return true;
+  }
+  const task::TimePoint now = worker().now();
+  Flight& flight = take_flight();
+  flight.batch = &batch;
+  flight.until = now + cluster_->options().timeout;
+  cut(batch, flight);
+  flight.parts = parts_.size();
+  // Posting may end a part at once, so the number of all must be known before.
+  for (auto& [node, part] : parts_) link_to(node).post(std::move(part), now);
+  parts_.clear();
+  return false;
+}
+
+std::optional<Error> LinkedEndpoint::too_long(const Batch& batch) const {
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    if (is_atomic(batch[i].kind) || batch[i].length <= limits_.verb_bytes) continue;
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("a READ or WRITE of {} bytes; {} moves {} at most", batch[i].length,
+                             limits_.fabric, limits_.verb_bytes));
+  }
+  return std::nullopt;
+}
+
+// Into one part a node, or several where one would be too long.
+void LinkedEndpoint::cut(const Batch& batch, Flight& flight) {
+  struct Open {
+    std::size_t place;
+    std::size_t request = wire::kBatchHead;
+    std::size_t answer = wire::kAnswerHead;
+  };
+  std::vector<std::pair<NodeId, Open>> open;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    const Verb& verb = batch[i];
+    const NodeId node = verb.target.node();
+    const std::size_t request = wire::request_bytes(verb);
+    const std::size_t answer = wire::result_bytes(verb);
+    auto at = std::ranges::find(open, node, [](const auto& each) { return each.first; });
+    const bool full =
+        at != open.end() && (at->second.request + request > limits_.message_bytes ||
+                             at->second.answer + answer > limits_.message_bytes ||
+                             parts_[at->second.place].second.verbs.size() >= limits_.verbs);
+    if (at == open.end() || full) {
+      const Open fresh{parts_.size()};
+      parts_.emplace_back(node, Part{&flight, {}});
+      if (full) {
+        at->second = fresh;
+      } else {
+        open.emplace_back(node, fresh);
+        at = open.end() - 1;
+      }
+    }
+    at->second.request += request;
+    at->second.answer += answer;
+    parts_[at->second.place].second.verbs.push_back(static_cast<std::uint32_t>(i));
+  }
+}
+
+Link& LinkedEndpoint::link_to(NodeId node) {
+  if (node >= links_.size()) links_.resize(cluster_->sizes().size());
+  if (links_[node] == nullptr) {
+    Link::Owner& owner = *this;
+    links_[node] = make_link(node, owner);
+  }
+  return *links_[node];
+}
+
+void LinkedEndpoint::ended(Part part, const Status& status) {
+  Flight& flight = *part.flight;
+  if (!status && !flight.error) flight.error = status.error();
+  if (--flight.parts > 0) return;
+  if (Batch* const batch = flight.batch) {
+    if (flight.error) {
+      batch->complete(std::move(*flight.error));
+    } else {
+      batch->complete();
+    }
+    worker().schedule(batch->waiter);
+    completed_ = true;
+  }
+  flight.batch = nullptr;
+  flight.error.reset();
+  --flights_;
+  free_.push_back(&flight);
+}
+
+Flight& LinkedEndpoint::take_flight() {
+  ++flights_;
+  if (free_.empty()) {
+    all_.push_back(std::make_unique<Flight>());
+    return *all_.back();
+  }
+  Flight& flight = *free_.back();
+  free_.pop_back();
+  return flight;
+}
+
+}  // namespace pando::fabric::tcp

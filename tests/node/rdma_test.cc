@@ -1,0 +1,189 @@
+// Who comes in by the door for RDMA, seen through rdma-core itself: clients that keep to nothing.
+// Runs where there is a device (support/memory_nodes.h).
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h>
+
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include "fabric/conformance.h"
+#include "fabric/open.h"
+#include "fabric/rdma/device.h"
+#include "fabric/wire/control.h"
+#include "support/memory_nodes.h"
+
+namespace pando::fabric {
+namespace {
+
+using pando::testing::MemoryNodes;
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+
+constexpr Address kWord(0, 4096);
+
+// A connection with a token, and WRITEs through it, past all of our code.
+class RawGuest {
+ public:
+  RawGuest(const wire::Door& door, const base::Digest& token) : door_(door) {
+    rdma_cm_id* id = nullptr;
+    if (rdma_create_id(nullptr, &id, nullptr, RDMA_PS_TCP) != 0) return;
+    id_.reset(id);
+    rdma::SocketAddress to = rdma::make_address(door.address, door.port);
+    ibv_qp_init_attr wanted{};
+    wanted.cap = {.max_send_wr = 8,
+                  .max_recv_wr = 1,
+                  .max_send_sge = 1,
+                  .max_recv_sge = 1,
+                  .max_inline_data = 64};
+    wanted.qp_type = IBV_QPT_RC;
+    if (rdma_resolve_addr(id, nullptr, to.get(), 5'000) != 0 ||
+        rdma_resolve_route(id, 5'000) != 0 || rdma_create_qp(id, nullptr, &wanted) != 0) {
+      return;
+    }
+    const wire::Ticket ticket{.token = token};
+    rdma_conn_param parameters{};
+    parameters.private_data = &ticket;
+    parameters.private_data_len = sizeof(ticket);
+    parameters.retry_count = 2;
+    std::uint8_t timeout = 12;
+    rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof(timeout));
+    in_ = rdma_connect(id, &parameters) == 0;
+  }
+
+  bool in() const { return in_; }
+  // Whether it was done.
+  bool write(std::uint64_t word, std::uint64_t at) const {
+    if (rdma_post_write(id_.get(), nullptr, &word, sizeof(word), nullptr,
+                        IBV_SEND_INLINE | IBV_SEND_SIGNALED, at, door_.memory_key) != 0) {
+      return false;
+    }
+    ibv_wc done{};
+    for (int i = 0; i < 500; ++i) {
+      if (ibv_poll_cq(id_->send_cq, 1, &done) > 0) return done.status == IBV_WC_SUCCESS;
+      std::this_thread::sleep_for(10ms);
+    }
+    return false;
+  }
+  bool write(std::uint64_t word) const { return write(word, door_.memory_at + kWord.offset()); }
+
+ private:
+  wire::Door door_;
+  rdma::Owned<rdma_cm_id> id_;
+  bool in_ = false;
+};
+
+class RdmaDoor : public ::testing::TestWithParam<std::string> {
+ protected:
+  static wire::ControlLink come(const MemoryNodes& nodes, ClientId client,
+                                std::uint32_t generation) {
+    return wire::ControlLink::open(wire::parse_place(nodes.tcp_url().substr(4)).value(), "", "",
+                                   {.client = client,
+                                    .generation = generation,
+                                    .purpose = wire::Purpose::kRdma,
+                                    .joins = static_cast<std::uint8_t>(client == 0 ? 1 : 0)},
+                                   20s)
+        .value();
+  }
+  const MemoryNodes nodes_{{.rdma = true}};
+  Client watcher_{open_fabric(nodes_.rdma_url() + "?timeout=20000").value()};
+};
+
+std::vector<std::string> addresses() {
+  const char* const address = pando::testing::rdma_address();
+  return address == nullptr ? std::vector<std::string>() : std::vector<std::string>{address};
+}
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(RdmaDoor);
+INSTANTIATE_TEST_SUITE_P(Soft, RdmaDoor, ::testing::ValuesIn(addresses()),
+                         [](const auto&) { return std::string("rdma"); });
+
+TEST_P(RdmaDoor, OpensToTheTokenOnce) {
+  auto link = come(nodes_, 0, 1);
+  const wire::Door door = link.enter(20s).value();
+  EXPECT_FALSE(RawGuest(door, {}).in()) << "no token";
+  base::Digest wrong = door.token;
+  wrong[31] ^= std::byte{1};
+  EXPECT_FALSE(RawGuest(door, wrong).in()) << "not quite the token";
+  const RawGuest guest(door, door.token);
+  ASSERT_TRUE(guest.in());
+  EXPECT_FALSE(RawGuest(door, door.token).in()) << "the token was used";
+  EXPECT_TRUE(guest.write(41));
+  EXPECT_EQ(watcher_.read_word(kWord), 41u);
+}
+
+TEST_P(RdmaDoor, ATokenOfAConnectionThatEndedIsWorthNothing) {
+  wire::Door door;
+  {
+    auto link = come(nodes_, 0, 1);
+    door = link.enter(20s).value();
+  }
+  watcher_.write_word(kWord, 1);
+  bool in = true;
+  for (int i = 0; i < 100 && in; ++i) {  // until the node has seen the end
+    in = RawGuest(door, door.token).in();
+    std::this_thread::sleep_for(10ms);
+  }
+  EXPECT_FALSE(in);
+}
+
+TEST_P(RdmaDoor, AFenceEndsVerbsThatAreStillToCome) {
+  auto link = come(nodes_, 0, 1);
+  const wire::Door door = link.enter(20s).value();
+  const RawGuest guest(door, door.token);
+  ASSERT_TRUE(guest.in());
+  ASSERT_TRUE(guest.write(1));
+  ASSERT_TRUE(watcher_.fabric().fence(link.welcome().client));
+  EXPECT_FALSE(guest.write(2));
+  EXPECT_EQ(watcher_.read_word(kWord), 1u);
+  EXPECT_FALSE(RawGuest(door, door.token).in());
+}
+
+TEST_P(RdmaDoor, ANewerGenerationEndsVerbsThatAreStillToCome) {
+  auto link = come(nodes_, 0, 1);
+  const wire::Door door = link.enter(20s).value();
+  const RawGuest guest(door, door.token);
+  ASSERT_TRUE(guest.in());
+  ASSERT_TRUE(guest.write(1));
+  auto newer = come(nodes_, link.welcome().client, 2);
+  EXPECT_FALSE(guest.write(2));
+  EXPECT_EQ(watcher_.read_word(kWord), 1u);
+  const wire::Door other = newer.enter(20s).value();
+  EXPECT_TRUE(RawGuest(other, other.token).in());
+}
+
+// The header and the pens lie before the memory that is served.
+TEST_P(RdmaDoor, NothingBesideTheMemoryIsServed) {
+  for (const bool before : {true, false}) {
+    auto link = come(nodes_, 0, 1);
+    const wire::Door door = link.enter(20s).value();
+    const RawGuest guest(door, door.token);
+    ASSERT_TRUE(guest.in());
+    EXPECT_FALSE(
+        guest.write(7, before ? door.memory_at - 8 : door.memory_at + nodes_.memory(0).bytes()));
+  }
+  EXPECT_TRUE(open_fabric(nodes_.rdma_url() + "?timeout=20000")) << "the node goes on";
+}
+
+TEST_P(RdmaDoor, OtherWaysAreShut) {
+  for (const std::string& url : {nodes_.tcp_url(), nodes_.mapped_url()}) {
+    const auto refused = open_fabric(url);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(refused.error().detail(), HasSubstr("open rdma:"));
+  }
+  const MemoryNodes plain({});
+  const auto refused = open_fabric(plain.rdma_url());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(refused.error().detail(), HasSubstr("start it with --rdma"));
+  const auto no_device = open_fabric(nodes_.rdma_url() + "?device=none0");
+  ASSERT_FALSE(no_device);
+  EXPECT_THAT(no_device.error().detail(), HasSubstr("there is no RDMA device 'none0'; there are:"));
+}
+
+}  // namespace
+}  // namespace pando::fabric
