@@ -18,6 +18,7 @@
 #include "cli/command.h"
 #include "cli/event_log.h"
 #include "cli/words.h"
+#include "fabric/etcd/registry.h"
 #include "fabric/node/memory.h"
 #include "fabric/node/server.h"
 #include "lab/progress.h"
@@ -37,10 +38,16 @@ Where the memory lives decides what a restart finds: without --shm and --file it
 process, and clients are told so (data lost); with them, the memory of the last run is taken over,
 and clients go on where they were.
 
+With --etcd the node registers under its cluster's name, and clients find it there: they open
+tcp:?etcd=http://10.0.0.9:2379&cluster=orders. A node that is started while they run is used as
+soon as all of them have seen it.
+
 Examples:
   pando memnode --size 4GiB
   pando memnode --size 64GiB --listen 10.0.0.1:7470 --key-file /etc/pando/key --cluster orders \
       --shm pando0 --huge on --numa 1 --prefault --http 10.0.0.1:9470
+  pando memnode --size 64GiB --listen 10.0.0.1:7470 --shm pando0 --cluster orders \
+      --etcd http://10.0.0.9:2379,http://10.0.0.10:2379
   pando memnode --size 1GiB --listen unix:/run/pando/0.sock
   pando bench --pool tcp:127.0.0.1:7470 --workload C,A)";
 
@@ -56,6 +63,8 @@ struct Words {
   bool prefault = false;
   std::string key_file;
   std::string cluster;
+  std::string etcd;
+  std::vector<std::string> advertise;
   std::uint64_t max_connections = 4096;
   std::uint64_t spin_microseconds = 50;
   std::string log_file;
@@ -65,6 +74,8 @@ struct Words {
 struct Request {
   fabric::node::MemoryOptions memory;
   fabric::node::ServerOptions server;
+  std::optional<fabric::etcd::RegistryOptions> registry;
+  std::vector<fabric::wire::Place> advertise;  // empty: where it listens
 };
 
 Result<HugePages> parse_huge(const std::string& text) {
@@ -72,6 +83,33 @@ Result<HugePages> parse_huge(const std::string& text) {
   if (text == "where-free") return HugePages::kWhereFree;
   if (text == "on") return HugePages::kRequired;
   return invalid("--huge", fmt::format("'{}' is none of on, off and where-free", text));
+}
+
+Status parse_registry(const Words& words, Request& request) {
+  if (words.etcd.empty()) {
+    if (words.advertise.empty()) return {};
+    return invalid("--advertise", "it is for clients that look in etcd; give --etcd, too");
+  }
+  auto endpoints = fabric::etcd::parse_endpoints(words.etcd);
+  if (!endpoints) return invalid("--etcd", endpoints.error().detail());
+  request.registry = {.endpoints = std::move(*endpoints), .cluster = words.cluster};
+  if (Status valid = request.registry->check(); !valid) {
+    return invalid("--etcd", "it needs a --cluster; " + valid.error().detail());
+  }
+  for (const std::string& text : words.advertise) {
+    auto place = fabric::wire::parse_place(text);
+    if (!place) return invalid("--advertise", place.error().detail());
+    request.advertise.push_back(std::move(*place));
+  }
+  if (!request.advertise.empty()) return {};
+  for (const fabric::wire::Place& place : request.server.listen) {
+    const std::string& host = place.host;
+    if (place.local() || (!host.empty() && host != "0.0.0.0" && host != "::")) continue;
+    return invalid("--advertise", fmt::format("the node listens at every address of its machine "
+                                              "({}); say by which one clients reach it",
+                                              place.to_string()));
+  }
+  return {};
 }
 
 Result<Request> parse(const Words& words) {
@@ -112,6 +150,7 @@ Result<Request> parse(const Words& words) {
   request.server.cluster = words.cluster;
   request.server.max_connections = words.max_connections;
   request.server.spin = std::chrono::microseconds(words.spin_microseconds);
+  if (Status ok = parse_registry(words, request); !ok) return fail(ok.error());
   return request;
 }
 
@@ -129,6 +168,39 @@ void show_prefault(Request& request) {
     progress->show("touching memory", done, all, std::chrono::steady_clock::now() - begun);
     if (done == all) progress->clear();
   };
+}
+
+// Registers the node, and keeps it registered. Fresh memory that nobody can find is of no use, and
+// the words are likely wrong. Memory that survived may have clients that know where it is: they are
+// not kept waiting for etcd.
+Result<std::unique_ptr<fabric::etcd::Registration>> enter(const Request& request,
+                                                          const NodeMemory& memory,
+                                                          const Server& server, EventLog& log) {
+  using fabric::NodeId;
+  fabric::node::Header& header = memory.header();
+  fabric::etcd::NodeRecord node{
+      .life = memory.life(),
+      .bytes = memory.bytes(),
+      .places = request.advertise.empty() ? server.places() : request.advertise};
+  std::optional<NodeId> remembered;
+  if (header.registered > 0) remembered = static_cast<NodeId>(header.registered - 1);
+  auto registration = std::make_unique<fabric::etcd::Registration>(
+      *request.registry, std::move(node), remembered,
+      fabric::etcd::Registration::Events{
+          .entered =
+              [&header, &log, name = request.registry->cluster](NodeId id) {
+                header.registered = std::uint32_t{id} + 1;
+                log.event("registered", fmt::format("memory node {} of cluster '{}'", id, name));
+              },
+          .failed =
+              [&log](const Error& error) {
+                log.event("warning", fmt::format("not registered: {}; the node serves, and tries "
+                                                 "again",
+                                                 error.message()));
+              }});
+  if (memory.survived()) return registration;
+  if (const Status first = registration->first_attempt(); !first) return fail(first.error());
+  return registration;
 }
 
 int run(const Words& words) {
@@ -172,6 +244,12 @@ int run(const Words& words) {
   if (const auto http = (*server)->http_place()) {
     (*log)->event("http", fmt::format("http://{}/metrics", http->to_string()));
   }
+  std::unique_ptr<fabric::etcd::Registration> registration;
+  if (request->registry) {
+    auto entered = enter(*request, *memory, **server, **log);
+    if (!entered) return complain("memnode", entered.error());
+    registration = std::move(*entered);
+  }
   (*log)->event("serving", fmt::format("{}", fmt::join(places, " ")));
 
   std::thread waiter([&] {
@@ -182,6 +260,7 @@ int run(const Words& words) {
   });
   (*server)->run();
   waiter.join();
+  registration.reset();  // clients look for it no more
   return kSuccess;
 }
 
@@ -222,6 +301,14 @@ Command add_memnode(CLI::App& app) {
       ->type_name("PATH");
   parser->add_option("--cluster", words->cluster, "The cluster that this node belongs to")
       ->type_name("NAME");
+  parser
+      ->add_option("--etcd", words->etcd,
+                   "Register with the etcd there; several addresses of one etcd: with commas")
+      ->type_name("URL");
+  parser
+      ->add_option("--advertise", words->advertise,
+                   "Where clients that look in etcd reach this node, if not where it listens")
+      ->type_name("PLACE");
   parser->add_option("--max-connections", words->max_connections, "Connections at a time")
       ->type_name("N")
       ->capture_default_str();

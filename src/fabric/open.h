@@ -5,6 +5,7 @@
 //   mapped:unix:PATH[,unix:PATH…][?as tcp]
 //   tcp:HOST:PORT[,HOST:PORT…][?key_file=PATH&cluster=NAME&timeout=MILLISECONDS
 //       &masked_cas=native|emulated]
+//   tcp:?etcd=http://HOST:PORT[,http://HOST:PORT…]&cluster=NAME[&as above]
 //
 // SIZE is the total of all nodes, as base::parse_size() has it: 4GiB, 64M. Errors name the part of
 // the URL at fault.
