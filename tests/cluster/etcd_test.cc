@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -76,7 +79,11 @@ std::uint64_t reserved_at(const Pool& pool, std::uint16_t id) {
 
 std::string value_of(std::uint64_t key) { return std::to_string(key) + std::string(4000, 'v'); }
 
-TEST_F(Etcd, AFullPoolGoesOnWithAFourthNode) {
+class Growth : public Etcd, public ::testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Etcd, Growth, ::testing::Values("sherman", "chime"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(Growth, AFullPoolGoesOnWithAFourthNode) {
   std::vector<std::unique_ptr<Daemon>> nodes;
   for (int i = 0; i < 3; ++i) {
     nodes.push_back(node("6MiB"));
@@ -86,7 +93,7 @@ TEST_F(Etcd, AFullPoolGoesOnWithAFourthNode) {
   auto pool = Pool::open(url()).value();
   auto other = Pool::open(url()).value();
   EXPECT_EQ(pool.stats()->memory_nodes.size(), 3u);
-  auto index = pool.create_index("kv").value();
+  auto index = pool.create_index("kv", IndexOptions::parse(GetParam()).value()).value();
   auto others = other.open_index("kv").value();
 
   std::uint64_t written = 0;
@@ -129,6 +136,55 @@ TEST_F(Etcd, AFullPoolGoesOnWithAFourthNode) {
   EXPECT_TRUE(Pool::open(list + "?cluster=test"));
   list.resize(list.rfind(','));
   EXPECT_EQ(Pool::open(list + "?cluster=test").error().code(), ErrorCode::kIncompatible);
+}
+
+// A client that came before the node did is killed while it uses it; whoever buries it shuts it out
+// there, too, and takes its locks.
+TEST_F(Etcd, AKilledClientBlocksNobodyOnANodeThatWasAdded) {
+  const auto first = node("8MiB");
+  {
+    auto pool = Pool::open(url()).value();
+    ASSERT_TRUE(pool.create_index("kv"));
+  }
+  constexpr std::uint64_t kKeys = 40;
+  const auto write_all = [](const Index& index, std::uint64_t round) {
+    Status all;
+    for (std::uint64_t key = 0; key < kKeys; ++key) {
+      if (Status put = index.put(key, value_of(round)); !put && all) all = put;
+    }
+    return all;
+  };
+  std::array<pid_t, 3> clients{};
+  for (pid_t& client : clients) {
+    client = fork();  // while this process has one thread
+    if (client != 0) continue;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    auto pool = Pool::open(url());
+    auto index = pool ? pool->open_index("kv") : Result<Index>(fail(pool.error()));
+    for (std::uint64_t round = 0; index; ++round) (void)write_all(*index, round);
+    _exit(1);
+  }
+  auto pool = Pool::open(url()).value();
+  auto index = pool.open_index("kv").value();
+  const auto second = node("64MiB");
+  // Large values, so that there is soon no room but there.
+  for (std::uint64_t key = 1000; key < 1000 + 2000; ++key) {
+    ASSERT_TRUE(within(10s, [&] { return index.put(key, value_of(key)).has_value(); }));
+  }
+  EXPECT_GT(reserved_at(pool, 1), 1u << 20);
+  for (const pid_t client : clients) {
+    kill(client, SIGKILL);
+    int status = 0;
+    waitpid(client, &status, 0);
+    EXPECT_TRUE(WIFSIGNALED(status)) << "a client ended by itself";
+  }
+  Status all;
+  EXPECT_TRUE(within(15s, [&] { return (all = write_all(index, 7)).has_value(); }))
+      << all.error().message();
+  // Each was shut out, there as well.
+  EXPECT_TRUE(within(10s, [&] { return second->log().find("fenced") != std::string::npos; }))
+      << second->log();
+  EXPECT_TRUE(index.check());
 }
 
 TEST_F(Etcd, ClustersDoNotSeeEachOther) {
