@@ -73,6 +73,7 @@ void add_options(CLI::App& parser, BenchWords& words) {
   parser
       .add_option("--pool", words.pool,
                   "Memory nodes by a URL instead: tcp:10.0.0.1:7470,10.0.0.2:7470, "
+                  "tcp:?etcd=http://10.0.0.9:2379&cluster=NAME, "
                   "mapped:unix:/run/pando/0.sock, embedded:4GiB?nodes=2")
       ->type_name("URL");
   parser
