@@ -131,7 +131,8 @@ Task<Status> format_nodes(Operation& op, Headers& headers) {
     co_return fail(incompatible(i, "holds something already, memory node 0 does not"));
   }
   // A predecessor may have seen fewer nodes, or more.
-  const std::size_t nodes = begun ? headers[0].node_count : headers.size();
+  const bool counted = begun && headers[0].node_count > 0;
+  const std::size_t nodes = counted ? headers[0].node_count : headers.size();
   if (nodes > headers.size()) {
     co_return fail(missing_node(op.node().fabric(), headers.size(), {}));
   }

@@ -203,6 +203,26 @@ TEST(MemoryNodes, TakesOverFromOneThatDiedWhileItAdded) {
   EXPECT_EQ(one.all(), (Ids{0, 1}));
 }
 
+TEST(MemoryNodes, AFormatterThatDiedMayHaveSeenFewer) {
+  Cluster cluster(8 * kMiB, 2);
+  ManualClock clock;
+  Growing one(cluster, 2, {.lease = milliseconds(0)}, clock);
+  Superblock begun = make_header(*one.fabric, 0, 1, 12345);
+  {
+    const auto gone = cluster.attach();
+    begun.state_word = gone->client();
+  }
+  write_bytes(one.member, {0, 0}, &begun, fabric::kLineBytes);
+  ASSERT_TRUE(one.member.open());
+  EXPECT_EQ(one.member.node->pool_id(), 12345u);
+  EXPECT_EQ(one.all(), (Ids{0}));
+  for (int i = 0; i < 2; ++i) {
+    one.look();
+    clock.advance(milliseconds(200));
+  }
+  EXPECT_EQ(one.all(), (Ids{0, 1}));
+}
+
 TEST(MemoryNodes, AnotherPoolsNodeIsLeftAlone) {
   Cluster cluster(8 * kMiB, 2);
   ManualClock clock;
