@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <utility>
 
 #include "lab/client_loop.h"
@@ -64,7 +65,9 @@ std::string fabric_of(const std::string& pool_url) {
 
 Result<std::unique_ptr<Target>> open_pando_target(const std::string& pool_url,
                                                   const PandoTargetOptions& options) {
-  const std::string index_name = fmt::format("bench-{}", getpid());
+  // Several targets may share a pool that outlives each of them.
+  static std::atomic<unsigned> opened{0};
+  const std::string index_name = fmt::format("bench-{}-{}", getpid(), opened++);
   auto first = Pool::open(pool_url, options.pool);
   if (!first) return fail(first.error());
   auto nodes = open_compute_nodes(std::move(*first), index_name, options.index, options.pool,
