@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -182,6 +183,8 @@ Result<std::unique_ptr<fabric::etcd::Registration>> enter(const Request& request
       .life = memory.life(),
       .bytes = memory.bytes(),
       .places = request.advertise.empty() ? server.places() : request.advertise};
+  // Before that, what is wrong ends the program, with a message of its own.
+  const auto serves = std::make_shared<std::atomic<bool>>(memory.survived());
   std::optional<NodeId> remembered;
   if (header.registered > 0) remembered = static_cast<NodeId>(header.registered - 1);
   auto registration = std::make_unique<fabric::etcd::Registration>(
@@ -193,13 +196,15 @@ Result<std::unique_ptr<fabric::etcd::Registration>> enter(const Request& request
                 log.event("registered", fmt::format("memory node {} of cluster '{}'", id, name));
               },
           .failed =
-              [&log](const Error& error) {
+              [&log, serves](const Error& error) {
+                if (!serves->load()) return;
                 log.event("warning", fmt::format("not registered: {}; the node serves, and tries "
                                                  "again",
                                                  error.message()));
               }});
   if (memory.survived()) return registration;
   if (const Status first = registration->first_attempt(); !first) return fail(first.error());
+  serves->store(true);
   return registration;
 }
 

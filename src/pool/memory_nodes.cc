@@ -18,7 +18,6 @@ using fabric::Address;
 using fabric::Batch;
 using fabric::Buffer;
 using fabric::ClientId;
-using fabric::kLineBytes;
 
 // Far more often than nodes come; a READ each time. After a failure the node may hang, and each
 // attempt with it: then more seldom.
