@@ -75,6 +75,7 @@ void add_options(CLI::App& parser, BenchWords& words) {
       .add_option(
           "--pool", words.pool,
           "Memory nodes by a URL instead: tcp:10.0.0.1:7470,10.0.0.2:7470, rdma:10.0.0.1:7470, "
+          "tcp:?etcd=http://10.0.0.9:2379&cluster=NAME, "
           "mapped:unix:/run/pando/0.sock, embedded:4GiB?nodes=2. Without it and --fabric: "
           "$PANDO_POOL, if that is set")
       ->type_name("URL");

@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -19,6 +20,7 @@
 #include "cli/command.h"
 #include "cli/event_log.h"
 #include "cli/words.h"
+#include "fabric/etcd/registry.h"
 #include "fabric/node/memory.h"
 #include "fabric/node/server.h"
 #include "lab/progress.h"
@@ -38,10 +40,16 @@ Where the memory lives decides what a restart finds: without --shm and --file it
 process, and clients are told so (data lost); with them, the memory of the last run is taken over,
 and clients go on where they were.
 
+With --etcd the node registers under its cluster's name, and clients find it there: they open
+tcp:?etcd=http://10.0.0.9:2379&cluster=orders. A node that is started while they run is used as
+soon as all of them have seen it.
+
 Examples:
   pando memnode --size 4GiB
   pando memnode --size 64GiB --listen 10.0.0.1:7470 --key-file /etc/pando/key --cluster orders \
       --shm pando0 --huge on --numa 1 --prefault --http 10.0.0.1:9470
+  pando memnode --size 64GiB --listen 10.0.0.1:7470 --shm pando0 --cluster orders \
+      --etcd http://10.0.0.9:2379,http://10.0.0.10:2379
   pando memnode --size 1GiB --listen unix:/run/pando/0.sock
   pando memnode --size 64GiB --listen 10.0.0.1:7470 --rdma 10.0.0.1
   pando bench --pool tcp:127.0.0.1:7470 --workload C,A)";
@@ -59,6 +67,8 @@ struct Words {
   bool prefault = false;
   std::string key_file;
   std::string cluster;
+  std::string etcd;
+  std::vector<std::string> advertise;
   std::uint64_t max_connections = 4096;
   std::uint64_t spin_microseconds = 50;
   std::string log_file;
@@ -68,6 +78,8 @@ struct Words {
 struct Request {
   fabric::node::MemoryOptions memory;
   fabric::node::ServerOptions server;
+  std::optional<fabric::etcd::RegistryOptions> registry;
+  std::vector<fabric::wire::Place> advertise;  // empty: where it listens
 };
 
 Result<HugePages> parse_huge(const std::string& text) {
@@ -83,6 +95,33 @@ Result<fabric::wire::Place> parse_rdma(const std::string& text) {
   const bool has_port = !bare_v6 && text.contains(':') && !text.ends_with(']');
   if (has_port) return fabric::wire::parse_place(text);
   return fabric::wire::parse_place((bare_v6 ? "[" + text + "]" : text) + ":0");
+}
+
+Status parse_registry(const Words& words, Request& request) {
+  if (words.etcd.empty()) {
+    if (words.advertise.empty()) return {};
+    return invalid("--advertise", "it is for clients that look in etcd; give --etcd, too");
+  }
+  auto endpoints = fabric::etcd::parse_endpoints(words.etcd);
+  if (!endpoints) return invalid("--etcd", endpoints.error().detail());
+  request.registry = {.endpoints = std::move(*endpoints), .cluster = words.cluster};
+  if (Status valid = request.registry->check(); !valid) {
+    return invalid("--etcd", "it needs a --cluster; " + valid.error().detail());
+  }
+  for (const std::string& text : words.advertise) {
+    auto place = fabric::wire::parse_place(text);
+    if (!place) return invalid("--advertise", place.error().detail());
+    request.advertise.push_back(std::move(*place));
+  }
+  if (!request.advertise.empty()) return {};
+  for (const fabric::wire::Place& place : request.server.listen) {
+    const std::string& host = place.host;
+    if (place.local() || (!host.empty() && host != "0.0.0.0" && host != "::")) continue;
+    return invalid("--advertise", fmt::format("the node listens at every address of its machine "
+                                              "({}); say by which one clients reach it",
+                                              place.to_string()));
+  }
+  return {};
 }
 
 Result<Request> parse(const Words& words) {
@@ -128,6 +167,7 @@ Result<Request> parse(const Words& words) {
   request.server.cluster = words.cluster;
   request.server.max_connections = words.max_connections;
   request.server.spin = std::chrono::microseconds(words.spin_microseconds);
+  if (Status ok = parse_registry(words, request); !ok) return fail(ok.error());
   return request;
 }
 
@@ -145,6 +185,43 @@ void show_prefault(Request& request) {
     progress->show("touching memory", done, all, std::chrono::steady_clock::now() - begun);
     if (done == all) progress->clear();
   };
+}
+
+// Registers the node, and keeps it registered. Fresh memory that nobody can find is of no use, and
+// the words are likely wrong. Memory that survived may have clients that know where it is: they are
+// not kept waiting for etcd.
+Result<std::unique_ptr<fabric::etcd::Registration>> enter(const Request& request,
+                                                          const NodeMemory& memory,
+                                                          const Server& server, EventLog& log) {
+  using fabric::NodeId;
+  fabric::node::Header& header = memory.header();
+  fabric::etcd::NodeRecord node{
+      .life = memory.life(),
+      .bytes = memory.bytes(),
+      .places = request.advertise.empty() ? server.places() : request.advertise};
+  // Before that, what is wrong ends the program, with a message of its own.
+  const auto serves = std::make_shared<std::atomic<bool>>(memory.survived());
+  std::optional<NodeId> remembered;
+  if (header.registered > 0) remembered = static_cast<NodeId>(header.registered - 1);
+  auto registration = std::make_unique<fabric::etcd::Registration>(
+      *request.registry, std::move(node), remembered,
+      fabric::etcd::Registration::Events{
+          .entered =
+              [&header, &log, name = request.registry->cluster](NodeId id) {
+                header.registered = std::uint32_t{id} + 1;
+                log.event("registered", fmt::format("memory node {} of cluster '{}'", id, name));
+              },
+          .failed =
+              [&log, serves](const Error& error) {
+                if (!serves->load()) return;
+                log.event("warning", fmt::format("not registered: {}; the node serves, and tries "
+                                                 "again",
+                                                 error.message()));
+              }});
+  if (memory.survived()) return registration;
+  if (const Status first = registration->first_attempt(); !first) return fail(first.error());
+  serves->store(true);
+  return registration;
 }
 
 int run(const Words& words) {
@@ -189,6 +266,12 @@ int run(const Words& words) {
     (*log)->event("http", fmt::format("http://{}/metrics", http->to_string()));
   }
   if (const auto rdma = (*server)->rdma_place()) (*log)->event("rdma", rdma->to_string());
+  std::unique_ptr<fabric::etcd::Registration> registration;
+  if (request->registry) {
+    auto entered = enter(*request, *memory, **server, **log);
+    if (!entered) return complain("memnode", entered.error());
+    registration = std::move(*entered);
+  }
   (*log)->event("serving", fmt::format("{}", fmt::join(places, " ")));
 
   std::thread waiter([&] {
@@ -199,6 +282,7 @@ int run(const Words& words) {
   });
   (*server)->run();
   waiter.join();
+  registration.reset();  // clients look for it no more
   return kSuccess;
 }
 
@@ -244,6 +328,14 @@ Command add_memnode(CLI::App& app) {
       ->type_name("PATH");
   parser->add_option("--cluster", words->cluster, "The cluster that this node belongs to")
       ->type_name("NAME");
+  parser
+      ->add_option("--etcd", words->etcd,
+                   "Register with the etcd there; several addresses of one etcd: with commas")
+      ->type_name("URL");
+  parser
+      ->add_option("--advertise", words->advertise,
+                   "Where clients that look in etcd reach this node, if not where it listens")
+      ->type_name("PLACE");
   parser->add_option("--max-connections", words->max_connections, "Connections at a time")
       ->type_name("N")
       ->capture_default_str();

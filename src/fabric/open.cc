@@ -73,8 +73,12 @@ Status set_places(Options& options, std::string_view places, std::string_view ex
               fmt::format("the memory nodes are missing, as in {}", example));
 }
 
+constexpr std::string_view kTcpExample =
+    "tcp:10.0.0.1:7470,10.0.0.2:7470 or tcp:?etcd=http://10.0.0.9:2379&cluster=orders";
+
 Status set_place(tcp::TcpOptions& options, std::string_view /*scheme*/, std::string_view place) {
-  return set_places(options, place, "tcp:10.0.0.1:7470,10.0.0.2:7470");
+  if (place.empty()) return {};  // etcd knows them; finish() makes sure that it is named
+  return set_places(options, place, kTcpExample);
 }
 
 Status set_place(rdma::RdmaOptions& options, std::string_view /*scheme*/, std::string_view place) {
@@ -133,7 +137,9 @@ Status apply_remote(Options& options, std::string_view scheme, const std::string
               fmt::format("'{}' is no parameter of {}; those are key_file, cluster, timeout (in "
                           "milliseconds){}",
                           name, scheme,
-                          scheme == "rdma" ? ", device, port and gid_index" : " and masked_cas"));
+                          scheme == "rdma"  ? ", device, port and gid_index"
+                          : scheme == "tcp" ? ", etcd and masked_cas"
+                                            : " and masked_cas"));
 }
 
 Status apply_own(sim::SimOptions& options, const std::string& name, const std::string& text) {
@@ -158,6 +164,12 @@ Status apply(Options& options, const std::string& name, const std::string& text)
   return common ? *common : apply_own(options, name, text);
 }
 Status apply(tcp::TcpOptions& options, const std::string& name, const std::string& text) {
+  if (name == "etcd") {
+    auto endpoints = etcd::parse_endpoints(text);
+    if (!endpoints) return fail(endpoints.error().code(), "etcd: " + endpoints.error().detail());
+    options.registry.emplace().endpoints = std::move(*endpoints);
+    return {};
+  }
   return apply_remote(options, "tcp", name, text);
 }
 Status apply(mapped::MappedOptions& options, const std::string& name, const std::string& text) {
@@ -179,6 +191,25 @@ Status apply(rdma::RdmaOptions& options, const std::string& name, const std::str
   return apply_remote(options, "rdma", name, text);
 }
 
+// What only all parameters together tell.
+template <class Options>
+Status finish(Options&) {
+  return {};
+}
+Status finish(tcp::TcpOptions& options) {
+  if (!options.registry && options.nodes.empty()) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("the memory nodes are missing, as in {}", kTcpExample));
+  }
+  if (!options.registry) return {};
+  if (!options.nodes.empty()) {
+    return fail(ErrorCode::kInvalidArgument,
+                "etcd: the memory nodes are given already; give either them or etcd");
+  }
+  options.registry->cluster = options.cluster;
+  return options.registry->check();
+}
+
 using Opened = Result<std::unique_ptr<Fabric>>;
 
 // `text`: the URL behind the scheme's colon.
@@ -191,6 +222,7 @@ Opened open_url(std::string_view scheme, std::string_view text) {
   for (const auto& [name, value] : rest->settings) {
     if (Status ok = apply(options, name, value); !ok) return fail(ok.error());
   }
+  if (Status ok = finish(options); !ok) return fail(ok.error());
   return Open(options);
 }
 

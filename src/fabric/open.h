@@ -5,6 +5,7 @@
 //   mapped:unix:PATH[,unix:PATH…][?as tcp]
 //   tcp:HOST:PORT[,HOST:PORT…][?key_file=PATH&cluster=NAME&timeout=MILLISECONDS
 //       &masked_cas=native|emulated]
+//   tcp:?etcd=http://HOST:PORT[,http://HOST:PORT…]&cluster=NAME[&as above]
 //   rdma:HOST:PORT[,HOST:PORT…][?key_file=PATH&cluster=NAME&timeout=MILLISECONDS
 //       &device=NAME&port=N&gid_index=N]
 //

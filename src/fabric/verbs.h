@@ -353,7 +353,17 @@ class Fabric {
   virtual ClientId client() const = 0;
   // Ids of memory nodes are 0 … node_count() - 1.
   virtual std::size_t node_count() const = 0;
+  // 0: there is none with this id.
   virtual std::uint64_t node_size(NodeId node) const = 0;
+  // Whether memory nodes may come while it is used. Then the count only grows, up to kMaxGrown; a
+  // node that has come keeps its id and its size, and endpoints that are open reach it. An id below
+  // the count may have no node, or none yet; node 0 is always there.
+  virtual bool may_grow() const { return false; }
+  static constexpr std::size_t kMaxGrown = 256;
+  // Where it may grow, nodes that come are noticed within some seconds. This looks for them now: it
+  // blocks. An error where some could not be looked for or not be reached, which is no harm to what
+  // is there.
+  virtual Status look_for_nodes() { return {}; }
   virtual Result<std::unique_ptr<Endpoint>> open_endpoint(task::Worker& worker) = 0;
   // kBusy where the client cannot be shut out yet (its process still maps the memory).
   virtual Status fence(ClientId client) = 0;

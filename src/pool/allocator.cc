@@ -22,8 +22,8 @@ constexpr std::size_t kPatience = 50;      // rounds of waiting for epochs
 constexpr std::size_t kLargerClasses = 4;  // tried for an item when memory is short
 constexpr task::Duration kEpochWait = std::chrono::milliseconds(1);
 
-Address next_chunk_address(std::size_t node) {
-  return superblock_field(static_cast<NodeId>(node), offsetof(Superblock, next_chunk_word));
+Address next_chunk_address(NodeId node) {
+  return superblock_field(node, offsetof(Superblock, next_chunk_word));
 }
 
 std::uint64_t load_word(const std::byte* from) {
@@ -143,7 +143,7 @@ Task<Result<Block>> Allocator::State::refill(Operation& op, BlockKind kind, std:
   node.kick();
   co_return fail(ErrorCode::kOutOfMemory,
                  fmt::format("{} memory nodes have no room for a block of {} bytes",
-                             node.fabric().node_count(), class_bytes(size_class)));
+                             node.memory_nodes().in_use().size(), class_bytes(size_class)));
 }
 
 // The queue's safe blocks may be stuck behind one whose list is full, which is then given away.
@@ -194,13 +194,13 @@ Task<Result<std::optional<Block>>> Allocator::State::attempt(Operation& op, Bloc
 
 Task<Result<bool>> Allocator::State::fetch(Operation& op, BlockKind kind, std::size_t size_class,
                                            bool new_runs) {
-  const std::size_t nodes = node.fabric().node_count();
+  const std::vector<NodeId> ids = node.memory_nodes().in_use();
+  const std::size_t nodes = ids.size();
   Buffer buffer = op.buffer(nodes * 16);
   Batch batch(op.cost());
   for (std::size_t i = 0; i < nodes; ++i) {
-    const auto id = static_cast<NodeId>(i);
-    batch.read(stack_address(id, kind, size_class), buffer.data() + i * 8, 8);
-    batch.read(next_chunk_address(i), buffer.data() + (nodes + i) * 8, 8);
+    batch.read(stack_address(ids[i], kind, size_class), buffer.data() + i * 8, 8);
+    batch.read(next_chunk_address(ids[i]), buffer.data() + (nodes + i) * 8, 8);
   }
   if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
   std::vector<std::uint64_t> words(2 * nodes);
@@ -212,19 +212,19 @@ Task<Result<bool>> Allocator::State::fetch(Operation& op, BlockKind kind, std::s
     first = next_node;
   }
   const std::span all(words);
-  auto shared = co_await fetch_shared(op, kind, size_class, first, all.first(nodes));
+  auto shared = co_await fetch_shared(op, kind, size_class, ids, first, all.first(nodes));
   if (!shared || *shared || !new_runs) co_return shared;
-  co_return co_await fetch_run(op, kind, size_class, first, all.last(nodes));
+  co_return co_await fetch_run(op, kind, size_class, ids, first, all.last(nodes));
 }
 
 Task<Result<bool>> Allocator::State::fetch_shared(Operation& op, BlockKind kind,
-                                                  std::size_t size_class, std::size_t first,
+                                                  std::size_t size_class,
+                                                  std::span<const NodeId> ids, std::size_t first,
                                                   std::span<const std::uint64_t> stack_words) {
-  for (std::size_t i = 0; i < stack_words.size(); ++i) {
-    const std::size_t id = (first + i) % stack_words.size();
-    if (stack_empty(stack_words[id])) continue;
-    auto runs =
-        co_await pop_magazine(op, static_cast<NodeId>(id), kind, size_class, stack_words[id]);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const std::size_t at = (first + i) % ids.size();
+    if (stack_empty(stack_words[at])) continue;
+    auto runs = co_await pop_magazine(op, ids[at], kind, size_class, stack_words[at]);
     if (!runs) co_return fail(runs.error());
     if (runs->empty()) continue;
     accept(*runs);
@@ -234,16 +234,16 @@ Task<Result<bool>> Allocator::State::fetch_shared(Operation& op, BlockKind kind,
 }
 
 Task<Result<bool>> Allocator::State::fetch_run(Operation& op, BlockKind kind,
-                                               std::size_t size_class, std::size_t first,
+                                               std::size_t size_class, std::span<const NodeId> ids,
+                                               std::size_t first,
                                                std::span<std::uint64_t> chunk_words) {
-  const std::size_t nodes = chunk_words.size();
+  const std::size_t nodes = ids.size();
   // A full run on any node before a short one on the first.
   for (const std::size_t chunks : {chunks_for_run(size_class), chunks_for_one(size_class)}) {
     for (std::size_t i = 0; i < nodes; ++i) {
-      const std::size_t id = (first + i) % nodes;
-      const auto at = static_cast<NodeId>(id);
-      auto start =
-          co_await take_chunks(op, at, node.fabric().node_size(at), chunk_words[id], chunks);
+      const std::size_t at = (first + i) % nodes;
+      const std::uint64_t size = node.fabric().node_size(ids[at]);
+      auto start = co_await take_chunks(op, ids[at], size, chunk_words[at], chunks);
       if (!start) co_return fail(start.error());
       if (!*start) continue;
       const FreeRun run{.block = {.address = *start,
@@ -253,7 +253,7 @@ Task<Result<bool>> Allocator::State::fetch_run(Operation& op, BlockKind kind,
                         .count = static_cast<std::uint32_t>(blocks_in(chunks, size_class))};
       accept({&run, 1});
       const std::scoped_lock lock(mutex);
-      next_node = (id + 1) % nodes;
+      next_node = (at + 1) % nodes;
       co_return true;
     }
   }

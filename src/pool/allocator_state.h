@@ -60,9 +60,11 @@ struct Allocator::State {
   Task<Result<std::optional<Block>>> attempt(Operation& op, BlockKind kind, std::size_t size_class);
   Task<Result<bool>> fetch(Operation& op, BlockKind kind, std::size_t size_class, bool new_runs);
   Task<Result<bool>> fetch_shared(Operation& op, BlockKind kind, std::size_t size_class,
-                                  std::size_t first, std::span<const std::uint64_t> stack_words);
+                                  std::span<const fabric::NodeId> ids, std::size_t first,
+                                  std::span<const std::uint64_t> stack_words);
   Task<Result<bool>> fetch_run(Operation& op, BlockKind kind, std::size_t size_class,
-                               std::size_t first, std::span<std::uint64_t> chunk_words);
+                               std::span<const fabric::NodeId> ids, std::size_t first,
+                               std::span<std::uint64_t> chunk_words);
   void accept(std::span<const FreeRun> runs);
 
   // ---- Getting back (collector.cc)
@@ -86,8 +88,9 @@ struct Allocator::State {
   std::mutex mutex;  // of all below; never held across an await
   FreeBlocks free;
   RetiredQueue retired;
-  std::deque<Stash> stashes;    // by stamp
-  std::size_t next_node = 0;    // where the next run is looked for first: load spreads
+  std::deque<Stash> stashes;  // by stamp
+  std::size_t next_node =
+      0;  // of those in use, where the next run is looked for first: load spreads
   std::uint64_t last_seen = 0;  // allocated + freed, at the last collect()
 };
 

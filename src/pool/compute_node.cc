@@ -25,6 +25,7 @@ ComputeNode::ComputeNode(std::unique_ptr<fabric::Fabric> fabric, const PoolOptio
       budget_(options.compute_budget),
       limbo_(epochs_),
       membership_(*this),
+      memory_nodes_(*this),
       allocator_(*this),
       catalogue_(*this) {
   budget_.take(Part::kMembership, sizeof(ComputeNode));
@@ -38,10 +39,14 @@ ComputeNode::~ComputeNode() { assert(sessions_.empty()); }
 Task<Status> ComputeNode::open(Session& session) {
   {
     Operation op(session);
-    auto pool_id = co_await format_or_check(op);
-    if (!pool_id) co_return fail(pool_id.error());
-    pool_id_ = *pool_id;
+    auto formatted = co_await format_or_check(op);
+    if (!formatted) co_return fail(formatted.error());
+    pool_id_ = formatted->pool_id;
     if (Status joined = co_await membership_.join(op); !joined) co_return joined;
+    if (Status all = co_await memory_nodes_.open(op, formatted->nodes); !all) {
+      (void)co_await membership_.leave(op);
+      co_return all;
+    }
   }
   last_success_ = session.worker().now();
   co_return Status{};
@@ -86,6 +91,7 @@ void ComputeNode::remove_session(Session* session) {
 Task<Status> ComputeNode::upkeep(Session& session) {
   Operation op(session);
   if (Status beat = co_await membership_.beat(op); !beat) co_return beat;
+  co_await memory_nodes_.look(op);
   if (Status freed = co_await abandoned_locks_.take_back(op); !freed) co_return freed;
   co_return co_await allocator_.collect(op);
 }
@@ -163,19 +169,18 @@ Status ComputeNode::health() const {
 
 Task<Result<PoolStats>> ComputeNode::stats(Operation& op) {
   PoolStats stats;
-  const std::size_t nodes = fabric_->node_count();
-  Buffer buffer = op.buffer(nodes * 8);
+  const std::vector<NodeId> nodes = memory_nodes_.all();
+  Buffer buffer = op.buffer(nodes.size() * 8);
   Batch batch(op.cost());
-  for (std::size_t i = 0; i < nodes; ++i) {
-    batch.read(superblock_field(static_cast<NodeId>(i), offsetof(Superblock, next_chunk_word)),
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    batch.read(superblock_field(nodes[i], offsetof(Superblock, next_chunk_word)),
                buffer.data() + i * 8, 8);
   }
   if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
-  for (std::size_t i = 0; i < nodes; ++i) {
-    const auto id = static_cast<NodeId>(i);
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
     std::uint64_t reserved = 0;
     std::memcpy(&reserved, buffer.data() + i * 8, sizeof(reserved));
-    stats.memory_nodes.push_back({id, fabric_->node_size(id), reserved});
+    stats.memory_nodes.push_back({nodes[i], fabric_->node_size(nodes[i]), reserved});
   }
 
   stats.compute.budget = budget_.limit();

@@ -21,6 +21,7 @@
 #include "pool/epochs.h"
 #include "pool/event.h"
 #include "pool/membership.h"
+#include "pool/memory_nodes.h"
 #include "pool/operation.h"
 #include <pando/options.h>
 #include <pando/result.h>
@@ -43,6 +44,7 @@ class ComputeNode {
 
   // Formats fresh memory nodes, or checks that these belong together and have a format we know
   // (kIncompatible, naming node and format); then joins. kInvalidArgument: a node is too small.
+  // kUnavailable: a node of the pool is not there.
   Task<Status> open(Session& session);
   // REQUIRES: housekeeping has ended, and no operation is under way.
   Task<Status> close(Session& session);
@@ -64,6 +66,7 @@ class ComputeNode {
   Epochs& epochs() { return epochs_; }
   Limbo& limbo() { return limbo_; }
   Membership& membership() { return membership_; }
+  MemoryNodes& memory_nodes() { return memory_nodes_; }
   Allocator& allocator() { return allocator_; }
   Catalogue& catalogue() { return catalogue_; }
   AbandonedLocks& abandoned_locks() { return abandoned_locks_; }
@@ -93,6 +96,7 @@ class ComputeNode {
   Epochs epochs_;
   Limbo limbo_;
   Membership membership_;
+  MemoryNodes memory_nodes_;
   Allocator allocator_;
   Catalogue catalogue_;
   AbandonedLocks abandoned_locks_;

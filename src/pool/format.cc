@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <limits>
@@ -41,8 +42,15 @@ std::uint64_t new_pool_id(Operation& op) {
   return XXH3_64bits(words.data(), sizeof(words)) | 1;  // 0 is no pool
 }
 
-Task<Result<Headers>> read_headers(Operation& op) {
-  const std::size_t nodes = op.node().fabric().node_count();
+// Nodes 0 … this - 1 are there.
+std::size_t nodes_from_0(const fabric::Fabric& fabric) {
+  const std::size_t count = fabric.node_count();
+  std::size_t nodes = 0;
+  while (nodes < count && fabric.node_size(static_cast<NodeId>(nodes)) > 0) ++nodes;
+  return nodes;
+}
+
+Task<Result<Headers>> read_headers(Operation& op, std::size_t nodes) {
   Buffer buffer = op.buffer(nodes * kLineBytes);
   Batch batch(op.cost());
   for (std::size_t i = 0; i < nodes; ++i) {
@@ -58,7 +66,7 @@ Task<Result<Headers>> read_headers(Operation& op) {
 }
 
 Status check_sizes(fabric::Fabric& fabric) {
-  for (std::size_t i = 0; i < fabric.node_count(); ++i) {
+  for (std::size_t i = 0; i < nodes_from_0(fabric); ++i) {
     const std::uint64_t size = fabric.node_size(static_cast<NodeId>(i));
     if (size >= least_node_size(i)) continue;
     return fail(ErrorCode::kInvalidArgument,
@@ -72,9 +80,10 @@ Error incompatible(std::size_t node, std::string why) {
   return Error(ErrorCode::kIncompatible, fmt::format("memory node {} {}", node, why));
 }
 
-// The nodes of a formatted pool.
+// The nodes that a formatted pool began with. `headers` may have more.
 Status check_headers(fabric::Fabric& fabric, const Headers& headers) {
-  for (std::size_t i = 0; i < headers.size(); ++i) {
+  const std::size_t nodes = headers[0].node_count;
+  for (std::size_t i = 0; i < std::max<std::size_t>(1, std::min(nodes, headers.size())); ++i) {
     const Superblock& header = headers[i];
     if (header.state_word == 0) {
       return fail(ErrorCode::kDataLost,
@@ -90,7 +99,8 @@ Status check_headers(fabric::Fabric& fabric, const Headers& headers) {
     if (header.pool_id != headers[0].pool_id) {
       return fail(incompatible(i, "belongs to another pool than memory node 0"));
     }
-    if (header.node_id != i || header.node_count != headers.size()) {
+    if (header.node_id != i || header.node_count != nodes || nodes == 0 ||
+        (nodes > headers.size() && !fabric.may_grow())) {
       return fail(
           incompatible(i, fmt::format("is node {} of {} in its pool, not {} of {}", header.node_id,
                                       header.node_count, i, headers.size())));
@@ -104,36 +114,11 @@ Status check_headers(fabric::Fabric& fabric, const Headers& headers) {
   return {};
 }
 
-Superblock make_header(fabric::Fabric& fabric, std::size_t node, std::uint64_t pool_id) {
-  Superblock header{};
-  header.magic = kPoolMagic;
-  header.format = kPoolFormat;
-  header.node_id = static_cast<std::uint32_t>(node);
-  header.node_count = static_cast<std::uint32_t>(fabric.node_count());
-  header.pool_id = pool_id;
-  header.size = fabric.node_size(static_cast<NodeId>(node));
-  header.first_chunk = first_chunk_of(node);
-  header.next_chunk_word = header.first_chunk;
-  return header;
-}
-
-// All of the line but the state. One line, so it is there whole or not at all.
-Task<Status> write_header(Operation& op, std::size_t node, std::uint64_t pool_id, bool finish) {
-  Superblock header = make_header(op.node().fabric(), node, pool_id);
-  header.state_word = kFormatted;
-  Batch batch(op.cost());
-  const Address line = superblock_field(static_cast<NodeId>(node), 0);
-  batch.write(line + kStateBytes, reinterpret_cast<std::byte*>(&header) + kStateBytes,
+// All of the line but the state. `header` must live until the batch completes.
+void add_header(Batch& batch, const Superblock& header) {
+  const Address line = superblock_field(static_cast<NodeId>(header.node_id), 0);
+  batch.write(line + kStateBytes, reinterpret_cast<const std::byte*>(&header) + kStateBytes,
               kLineBytes - kStateBytes);
-  if (finish) batch.write_word(line, &header.state_word);
-  co_return co_await op.submit(batch);
-}
-
-Task<Result<bool>> swap_state(Operation& op, std::uint64_t from, std::uint64_t to) {
-  Batch batch(op.cost());
-  batch.compare_swap(superblock_field(0, offsetof(Superblock, state_word)), from, to);
-  if (Status swapped = co_await op.submit(batch); !swapped) co_return fail(swapped.error());
-  co_return batch[0].succeeded();
 }
 
 // Node by node; what a predecessor of ours has done stays. REQUIRES: node 0's state is our client.
@@ -145,10 +130,23 @@ Task<Status> format_nodes(Operation& op, Headers& headers) {
     if (begun && headers[i].state_word == kFormatted && headers[i].pool_id == pool_id) continue;
     co_return fail(incompatible(i, "holds something already, memory node 0 does not"));
   }
-  if (Status written = co_await write_header(op, 0, pool_id, false); !written) co_return written;
-  for (std::size_t i = 1; i < headers.size(); ++i) {
+  // A predecessor may have seen fewer nodes, or more.
+  const bool counted = begun && headers[0].node_count > 0;
+  const std::size_t nodes = counted ? headers[0].node_count : headers.size();
+  if (nodes > headers.size()) {
+    co_return fail(missing_node(op.node().fabric(), headers.size(), {}));
+  }
+  const auto header_of = [&](std::size_t i) {
+    return make_header(op.node().fabric(), i, nodes, pool_id);
+  };
+  if (Status written = co_await write_header(op, header_of(0)); !written) co_return written;
+  for (std::size_t i = 1; i < nodes; ++i) {
     if (headers[i].state_word != 0) continue;
-    if (Status written = co_await write_header(op, i, pool_id, true); !written) co_return written;
+    const Superblock header = header_of(i);
+    Batch batch(op.cost());
+    add_header(batch, header);
+    batch.write_word(superblock_field(static_cast<NodeId>(i), 0), &header.state_word);
+    if (Status written = co_await op.submit(batch); !written) co_return written;
   }
   const std::uint64_t epoch = kFirstEpoch;
   Batch batch(op.cost());
@@ -159,10 +157,10 @@ Task<Status> format_nodes(Operation& op, Headers& headers) {
 // Formats as node 0's owner, or gives the node back.
 Task<Status> format(Operation& op) {
   const std::uint64_t self = op.node().fabric().client();
-  auto headers = co_await read_headers(op);
+  auto headers = co_await read_headers(op, nodes_from_0(op.node().fabric()));
   if (!headers) co_return fail(headers.error());
   Status formatted = co_await format_nodes(op, *headers);
-  auto swapped = co_await swap_state(op, self, formatted ? kFormatted : 0);
+  auto swapped = co_await swap_state(op, 0, self, formatted ? kFormatted : 0);
   if (!formatted) co_return formatted;
   if (!swapped) co_return fail(swapped.error());
   if (!*swapped) co_return fail(ErrorCode::kFenced, "another took over formatting the pool");
@@ -179,20 +177,74 @@ std::uint64_t first_chunk_of(std::size_t node) {
 
 std::uint64_t least_node_size(std::size_t node) { return first_chunk_of(node) + kChunkBytes; }
 
-Task<Result<std::uint64_t>> format_or_check(Operation& op) {
+Superblock make_header(const fabric::Fabric& fabric, std::size_t node, std::size_t pool_nodes,
+                       std::uint64_t pool_id) {
+  Superblock header{};
+  header.state_word = kFormatted;
+  header.magic = kPoolMagic;
+  header.format = kPoolFormat;
+  header.node_id = static_cast<std::uint32_t>(node);
+  header.node_count = static_cast<std::uint32_t>(pool_nodes);
+  header.pool_id = pool_id;
+  header.size = fabric.node_size(static_cast<NodeId>(node));
+  header.first_chunk = first_chunk_of(node);
+  header.next_chunk_word = header.first_chunk;
+  return header;
+}
+
+Task<Result<Superblock>> read_header(Operation& op, NodeId node) {
+  Buffer buffer = op.buffer(kLineBytes);
+  Batch batch(op.cost());
+  batch.read(superblock_field(node, 0), buffer.data(), kLineBytes);
+  if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
+  Superblock header{};
+  std::memcpy(&header, buffer.data(), kLineBytes);
+  co_return header;
+}
+
+Task<Status> write_header(Operation& op, const Superblock& header) {
+  Batch batch(op.cost());
+  add_header(batch, header);
+  co_return co_await op.submit(batch);
+}
+
+Task<Result<bool>> swap_state(Operation& op, NodeId node, std::uint64_t from, std::uint64_t to) {
+  Batch batch(op.cost());
+  batch.compare_swap(superblock_field(node, offsetof(Superblock, state_word)), from, to);
+  if (Status swapped = co_await op.submit(batch); !swapped) co_return fail(swapped.error());
+  co_return batch[0].succeeded();
+}
+
+Error missing_node(const fabric::Fabric& fabric, std::size_t node, const Status& looked) {
+  if (!fabric.may_grow()) {
+    return Error(ErrorCode::kIncompatible,
+                 fmt::format("memory node {} was added to the pool, and is not given", node));
+  }
+  return Error(ErrorCode::kUnavailable,
+               fmt::format("memory node {} of the pool is not there; start it with the memory that "
+                           "it had{}{}",
+                           node, looked ? "" : ": ", looked ? "" : looked.error().detail()));
+}
+
+Task<Result<Formatted>> format_or_check(Operation& op) {
   fabric::Fabric& fabric = op.node().fabric();
   if (Status fit = check_sizes(fabric); !fit) co_return fail(fit.error());
   std::uint64_t formatter = 0;
   task::TimePoint since = op.worker().now();
   for (Pause pause(op);;) {
-    auto headers = co_await read_headers(op);
+    auto headers = co_await read_headers(op, nodes_from_0(fabric));
     if (!headers) co_return fail(headers.error());
-    const std::uint64_t state = (*headers)[0].state_word;
+    const Superblock& first = (*headers)[0];
+    const std::uint64_t state = first.state_word;
     if (state == kFormatted) {
       if (Status checked = check_headers(fabric, *headers); !checked) {
         co_return fail(checked.error());
       }
-      co_return (*headers)[0].pool_id;
+      if (first.node_count <= headers->size()) co_return Formatted{first.pool_id, first.node_count};
+      const Status looked = fabric.look_for_nodes();
+      const std::size_t there = nodes_from_0(fabric);
+      if (there <= headers->size()) co_return fail(missing_node(fabric, there, looked));
+      continue;  // it has come meanwhile
     }
     if (state > std::numeric_limits<ClientId>::max())
       co_return fail(incompatible(0, "holds something else than a pool"));
@@ -205,7 +257,7 @@ Task<Result<std::uint64_t>> format_or_check(Operation& op) {
       take = fabric.fence(static_cast<ClientId>(state)).has_value();
     }
     if (take) {
-      auto taken = co_await swap_state(op, state, fabric.client());
+      auto taken = co_await swap_state(op, 0, state, fabric.client());
       if (!taken) co_return fail(taken.error());
       if (*taken) {
         if (Status formatted = co_await format(op); !formatted) co_return fail(formatted.error());

@@ -1,7 +1,7 @@
 // The bytes of a pool in far memory: superblock, membership, catalogue, chunks.
 // docs/formats/pool.md draws them. Every word named "word" is changed by fabric atomics only, once
-// the thing that it is part of has been published; epoch_word and heartbeat_word of a member, which
-// one compute node alone changes, are written.
+// the thing that it is part of has been published; epoch_word, heartbeat_word and nodes_word of a
+// member, which one compute node alone changes, are written.
 //
 // Every memory node starts with a superblock and, after it, chunks. Node 0 holds the tables of the
 // whole pool between the two: the global epoch, the membership slots and the catalogue.
@@ -19,10 +19,11 @@ using fabric::Address;
 using fabric::NodeId;
 
 inline constexpr std::uint64_t kPoolMagic = 0x31'4f'44'4e'41'50'00'89;  // "\x89\0PANDO1"
-inline constexpr std::uint32_t kPoolFormat = 2;
+inline constexpr std::uint32_t kPoolFormat = 3;
 inline constexpr std::uint64_t kChunkBytes = 256 << 10;
 inline constexpr std::size_t kMaxComputeNodes = 256;
 inline constexpr std::size_t kMaxIndexes = 128;
+inline constexpr std::size_t kMaxAddedNodes = 255;  // after the pool was formatted
 inline constexpr std::size_t kMaxIndexName = 128;
 inline constexpr std::size_t kMaxIndexOptions = 512;
 
@@ -34,7 +35,7 @@ struct Superblock {
   std::uint64_t magic;
   std::uint32_t format;
   std::uint32_t node_id;
-  std::uint32_t node_count;
+  std::uint32_t node_count;  // when the pool was formatted
   std::uint32_t reserved0;
   std::uint64_t pool_id;  // random: nodes of one pool agree
   std::uint64_t size;
@@ -43,6 +44,9 @@ struct Superblock {
   // Free blocks given back for all to use: one stack a kind and size class. A word is
   // {tag:22, offset/64:42}; offset 0 is empty. See shared_stack.h.
   std::uint64_t free_stack_words[kBlockKinds][kSizeClasses];
+  // On node 0: nodes that were added since, each as its id + 1, in the order in which they were; 0
+  // is the end. See memory_nodes.h.
+  std::uint64_t added_words[kMaxAddedNodes];
 };
 static_assert(sizeof(Superblock) <= 4096);
 static_assert(offsetof(Superblock, free_stack_words) == fabric::kLineBytes);
@@ -52,7 +56,8 @@ struct MemberSlot {
   std::uint64_t owner_word;  // {client:32, generation:24, state:8}; see membership.h
   std::uint64_t epoch_word;  // every reader of this compute node pinned this epoch or a later one
   std::uint64_t heartbeat_word;  // moves while the compute node lives
-  std::uint64_t reserved[5];
+  std::uint64_t nodes_word;  // how many of the added memory nodes it knows, or a predecessor did
+  std::uint64_t reserved[4];
 };
 static_assert(sizeof(MemberSlot) == fabric::kLineBytes);
 

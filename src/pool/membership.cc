@@ -77,6 +77,12 @@ struct Membership::State {
   Task<Status> forget_predecessor(Operation& op);
   Task<Status> first_announcement(Operation& op);
   Task<Status> beat(Operation& op);
+  // What of the pulse is written: the last word only where the pool has grown, or can.
+  std::size_t pulse_bytes() const {
+    const bool grows = node.fabric().may_grow() || pulse[2] > 0;
+    return grows ? sizeof(pulse)
+                 : offsetof(MemberSlot, nodes_word) - offsetof(MemberSlot, epoch_word);
+  }
   Task<Status> move_epoch(Operation& op, std::uint64_t epoch, bool allowed);
   Task<Status> look_after(Operation& op, const Snapshot& seen, std::size_t slots);
   bool suspected(std::size_t slot, std::uint64_t owner_word, std::uint64_t heartbeat,
@@ -92,8 +98,9 @@ struct Membership::State {
   // The beating coroutine's alone.
   std::uint64_t own_word = 0;
   std::size_t known_slots = 16;
-  std::array<std::uint64_t, 2> pulse{};  // epoch_word and heartbeat_word, as written last
-  std::uint64_t asked = 0;               // wanted_epoch, as written last
+  // epoch_word, heartbeat_word and nodes_word, as written last
+  std::array<std::uint64_t, 3> pulse{};
+  std::uint64_t asked = 0;  // wanted_epoch, as written last
   std::uint64_t seen_wanted = 0;
 
   std::mutex mutex;
@@ -205,10 +212,10 @@ Task<Status> Membership::State::first_announcement(Operation& op) {
   if (Status read = co_await op.submit(look); !read) co_return read;
   const Snapshot seen(buffer);
   // The heartbeat goes on from the predecessor's, so that watchers see it move.
-  pulse = {seen.epoch(), seen.slot(0).heartbeat_word + 1};
+  pulse = {seen.epoch(), seen.slot(0).heartbeat_word + 1, seen.slot(0).nodes_word};
   Batch batch(op.cost());
   batch.write(slot + offsetof(MemberSlot, epoch_word), reinterpret_cast<std::byte*>(pulse.data()),
-              sizeof(pulse));
+              pulse_bytes());
   if (Status written = co_await op.submit(batch); !written) co_return written;
   node.epochs().observe(seen.epoch());
   co_return Status{};
@@ -259,11 +266,12 @@ Task<Status> Membership::beat(Operation& op) {
 Task<Status> Membership::State::beat(Operation& op) {
   const std::size_t own_slot = owner_slot(self.load());
   // Announcing never goes back: joining announced more than its own operation's pin would allow.
-  pulse = {std::max(pulse[0], node.epochs().announceable()), pulse[1] + 1};
+  pulse = {std::max(pulse[0], node.epochs().announceable()), pulse[1] + 1,
+           node.memory_nodes().known()};
   Batch batch(op.cost());
   // First, so that the READ of the slots comes after it.
   batch.write(member_address(own_slot) + offsetof(MemberSlot, epoch_word),
-              reinterpret_cast<std::byte*>(pulse.data()), sizeof(pulse));
+              reinterpret_cast<std::byte*>(pulse.data()), pulse_bytes());
   // Writers may overwrite each other with less; then the one who wants more writes again.
   asked = wanted.load(std::memory_order_relaxed);
   if (asked > seen_wanted && asked > node.epochs().current()) {
@@ -280,11 +288,14 @@ Task<Status> Membership::State::beat(Operation& op) {
 
   const std::size_t slots = seen.members();
   std::uint64_t announced = pulse[0];
+  std::uint64_t nodes_known = pulse[2];
   for (std::size_t i = 0; i < slots; ++i) {
     const MemberSlot slot = seen.slot(i);
     if (Slot::from_word(slot.owner_word).state != SlotState::kAlive) continue;
     announced = std::min(announced, slot.epoch_word);
+    nodes_known = std::min(nodes_known, slot.nodes_word);
   }
+  node.memory_nodes().all_know(nodes_known);
   Status moved = co_await move_epoch(op, seen.epoch(), announced >= seen.epoch());
   if (!moved) co_return moved;
   co_return co_await look_after(op, seen, slots);
@@ -346,6 +357,10 @@ Task<Result<bool>> Membership::State::bury(Operation& op, std::size_t slot,
   if (Status fenced = shut_out ? node.fabric().fence(dead.client) : Status{}; !fenced) {
     if (fenced.error().code() == ErrorCode::kBusy) co_return false;
     co_return fail(fenced.error());
+  }
+  if (self.load() == 0) {  // nobody has waited for this one to know all memory nodes
+    auto complete = co_await node.memory_nodes().reaches_all(op);
+    if (!complete || !*complete) co_return complete;
   }
   dead.state = SlotState::kDead;
   Batch batch(op.cost());

@@ -120,8 +120,8 @@ struct Damage {
 
 TEST(Open, RefusesWhatIsNotItsPool) {
   const Damage damages[] = {
-      {"format", 1, offsetof(Superblock, format), 3, 4, ErrorCode::kIncompatible,
-       "node 1 has pool format 3"},
+      {"format", 1, offsetof(Superblock, format), 4, 4, ErrorCode::kIncompatible,
+       "node 1 has pool format 4"},
       {"magic", 0, offsetof(Superblock, magic), 2, 8, ErrorCode::kIncompatible, "node 0"},
       {"pool", 2, offsetof(Superblock, pool_id), 2, 8, ErrorCode::kIncompatible, "another pool"},
       {"order", 2, offsetof(Superblock, node_id), 1, 4, ErrorCode::kIncompatible, "node 1 of 3"},

@@ -1,86 +1,217 @@
 #include "fabric/tcp/cluster.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 namespace pando::fabric::tcp {
+namespace {
+
+constexpr auto kBetweenLooks = std::chrono::milliseconds(500);
+
+// The first that tcp can reach, of another machine before this one's own.
+const wire::Place* reachable(const etcd::NodeRecord& record) {
+  const auto remote = std::ranges::find_if_not(record.places, &wire::Place::local);
+  if (remote != record.places.end()) return &*remote;
+  return record.places.empty() ? nullptr : &record.places.front();
+}
+
+Error explained(const Error& error, const etcd::RegistryOptions& registry) {
+  if (error.code() != ErrorCode::kUnavailable) return error;
+  return Error(error.code(),
+               fmt::format("{}; the memory nodes of cluster '{}' cannot be found without it: start "
+                           "etcd, or name them, as in tcp:10.0.0.1:7470,10.0.0.2:7470",
+                           error.detail(), registry.cluster));
+}
+
+}  // namespace
 
 Result<std::shared_ptr<Cluster>> Cluster::open(const TcpOptions& options, wire::Purpose purpose,
                                                const Caps& caps) {
-  if (options.nodes.empty()) {
+  if (options.nodes.empty() && !options.registry) {
     return fail(ErrorCode::kInvalidArgument, "no memory node is given");
   }
   std::shared_ptr<Cluster> cluster(new Cluster(options, purpose, caps));
-  for (const wire::Place& place : options.nodes) {
-    cluster->nodes_.push_back(std::make_unique<Node>());
-    cluster->nodes_.back()->place = place;
-  }
-  for (std::size_t i = 0; i < options.nodes.size(); ++i) {
-    if (Status in = cluster->come_in(static_cast<NodeId>(i)); !in) return fail(in.error());
-  }
+  const Status opened = options.registry ? cluster->open_registry() : cluster->open_list();
+  if (!opened) return fail(opened.error());
   return cluster;
 }
 
+Status Cluster::open_list() {
+  for (std::size_t i = 0; i < options_.nodes.size(); ++i) {
+    const auto id = static_cast<NodeId>(i);
+    if (Status in = come_in(id, 0, options_.nodes[i]); !in) return in;
+  }
+  return {};
+}
+
+Status Cluster::open_registry() {
+  registry_.emplace(*options_.registry);
+  const std::string& name = options_.registry->cluster;
+  const auto records = registry_->nodes();
+  if (!records) return fail(explained(records.error(), *options_.registry));
+  if (records->empty()) {
+    return fail(ErrorCode::kUnavailable,
+                fmt::format("etcd knows no memory node of cluster '{}' that is running; start some "
+                            "with pando memnode --etcd {} --cluster {}",
+                            name, fmt::join(options_.registry->endpoints, ","), name));
+  }
+  if (records->front().id != 0) {
+    return fail(ErrorCode::kUnavailable,
+                fmt::format("memory node 0 of cluster '{}', which has the pool's tables, is not "
+                            "registered with etcd now; start it with the memory that it had",
+                            name));
+  }
+  if (Status in = meet(records->front()); !in) return in;  // it gives the client its id
+  // Whether the others are needed, the pool knows: it asks again for those.
+  for (const etcd::NodeRecord& record : *records) (void)meet(record);
+  watcher_ = std::thread([this] { watch(); });
+  return {};
+}
+
+// ---- Nodes
+// ---------------------------------------------------------------------------------------
+
 // The first node gives the client its id; the others get to know it.
-Status Cluster::come_in(NodeId id) {
-  Node& node = *nodes_[id];
+Status Cluster::come_in(NodeId id, std::uint64_t life, const wire::Place& place) {
+  auto node = std::make_unique<Node>(id, life, place);
   Result<wire::ControlLink> link = wire::ControlLink::open(
-      node.place, options_.key, options_.cluster, proof(id, purpose_, true), options_.timeout);
+      place, options_.key, options_.cluster, proof(*node, purpose_, true), options_.timeout);
   if (!link && purpose_ == wire::Purpose::kRdma && link.error().code() == ErrorCode::kCorrupt) {
     return fail(ErrorCode::kIncompatible,
                 fmt::format("memory node at {} is of a version that knows no RDMA: bring it up to "
                             "date",
-                            node.place.to_string()));
+                            place.to_string()));
   }
   if (!link) return fail(link.error());
-  const wire::Welcome& welcome = link->welcome();
-  client_ = welcome.client;
-  node.life = welcome.life;
-  for (std::size_t i = 0; i < id; ++i) {
-    if (nodes_[i]->life == node.life) {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("memory nodes {} and {} are one and the same, {}", i, id,
-                              node.place.to_string()));
-    }
+  const wire::Welcome welcome = link->welcome();
+  node->life = welcome.life;
+  if (Status fits = check_new(*node, welcome); !fits) {
+    (void)link->leave(options_.timeout);
+    return fits;
   }
-  sizes_.push_back(welcome.memory_bytes);
-  caps_.onchip_bytes =
-      id == 0 ? welcome.onchip_bytes : std::min(caps_.onchip_bytes, welcome.onchip_bytes);
-  node.control.emplace(std::move(*link));
+  if (nodes_.empty()) {
+    client_ = welcome.client;
+    caps_.onchip_bytes = welcome.onchip_bytes;
+  } else if (!registry_) {
+    caps_.onchip_bytes = std::min(caps_.onchip_bytes, welcome.onchip_bytes);
+  }
+  node->control.emplace(std::move(*link));
+  publish(std::move(node), welcome.memory_bytes);
   return {};
 }
 
+Status Cluster::check_new(const Node& node, const wire::Welcome& welcome) const {
+  for (const auto& other : nodes_) {
+    if (other->life != node.life) continue;
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("memory nodes {} and {} are one and the same, {}", other->id, node.id,
+                            node.place().to_string()));
+  }
+  // Endpoints know what on-chip memory there is at every node, and go by it.
+  if (registry_ && !nodes_.empty() && welcome.onchip_bytes < caps_.onchip_bytes) {
+    return fail(
+        ErrorCode::kIncompatible,
+        fmt::format("memory node {} at {} has {} bytes of on-chip memory, less than the {} "
+                    "that others have; start it with the same --onchip",
+                    node.id, node.place().to_string(), welcome.onchip_bytes, caps_.onchip_bytes));
+  }
+  return {};
+}
+
+void Cluster::publish(std::unique_ptr<Node> node, std::uint64_t bytes) {
+  const View* const before = view_.load();
+  auto after = before != nullptr ? std::make_unique<View>(*before) : std::make_unique<View>();
+  const std::size_t count = std::max<std::size_t>(after->sizes.size(), node->id + std::size_t{1});
+  after->sizes.resize(count);
+  after->nodes.resize(count);
+  after->sizes[node->id] = bytes;
+  after->nodes[node->id] = node.get();
+  nodes_.push_back(std::move(node));
+  views_.push_back(std::move(after));
+  view_.store(views_.back().get());
+}
+
+// ---- The registry
+// --------------------------------------------------------------------------------
+
+Status Cluster::look() {
+  if (!registry_) return {};
+  const std::scoped_lock lock(look_mutex_);
+  const auto records = registry_->nodes();
+  if (!records) return fail(records.error());
+  Status all;
+  for (const etcd::NodeRecord& record : *records) {
+    if (Status met = meet(record); !met && all) all = met;
+  }
+  return all;
+}
+
+Status Cluster::meet(const etcd::NodeRecord& record) {
+  const wire::Place* const place = reachable(record);
+  if (place == nullptr) {
+    return fail(ErrorCode::kUnavailable,
+                fmt::format("memory node {} is registered without an address", record.id));
+  }
+  const auto known =
+      std::ranges::find(nodes_, record.id, [](const auto& node) { return node->id; });
+  if (known == nodes_.end()) return come_in(record.id, record.life, *place);
+  // It may have come back elsewhere. One with another memory is not it, whatever etcd says.
+  if ((*known)->life == record.life) (*known)->move_to(*place);
+  return {};
+}
+
+void Cluster::watch() {
+  std::unique_lock lock(stop_mutex_);
+  while (!stop_.wait_for(lock, kBetweenLooks, [this] { return stopping_; })) {
+    lock.unlock();
+    (void)look();  // with etcd gone, what is known stays
+    lock.lock();
+  }
+}
+
 Cluster::~Cluster() {
+  if (watcher_.joinable()) {
+    {
+      const std::scoped_lock lock(stop_mutex_);
+      stopping_ = true;
+    }
+    stop_.notify_all();
+    registry_->client().cancel();
+    watcher_.join();
+  }
   // Best effort: whoever does not hear it takes this client for dead some time.
   for (const auto& node : nodes_) {
     if (node->control) (void)node->control->leave(options_.timeout);
   }
 }
 
-wire::Proof Cluster::proof(NodeId id, wire::Purpose purpose, bool joins) const {
+wire::Proof Cluster::proof(const Node& node, wire::Purpose purpose, bool joins) const {
   return {.client = client_,
           .generation = 1,
           .purpose = purpose,
           .joins = static_cast<std::uint8_t>(joins ? 1 : 0),
-          .life = nodes_[id]->life};
+          .life = node.life};
 }
 
 wire::ClientHandshake Cluster::handshake(NodeId id, std::uint32_t generation) {
-  wire::Proof wanted = proof(id, purpose_, false);
+  wire::Proof wanted = proof(node(id), purpose_, false);
   wanted.generation = generation;
   return {options_.key, options_.cluster, wanted};
 }
 
+// At every node that is known. One that is not has never been used by anybody: a pool uses a new
+// node only once all its compute nodes know it.
 Status Cluster::fence(ClientId client) {
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    if (Status fenced = fence_at(static_cast<NodeId>(i), client); !fenced) return fenced;
+  for (Node* const node : view_.load()->nodes) {
+    if (node == nullptr) continue;
+    if (Status fenced = fence_at(*node, client); !fenced) return fenced;
   }
   return {};
 }
 
-Status Cluster::fence_at(NodeId id, ClientId client) {
-  Node& node = *nodes_[id];
+Status Cluster::fence_at(Node& node, ClientId client) {
   const std::scoped_lock lock(node.mutex);
   Status done;
   if (node.control) done = node.control->fence(client, options_.timeout);
@@ -88,8 +219,8 @@ Status Cluster::fence_at(NodeId id, ClientId client) {
     // The connection broke, as connections do. To fence twice does no harm.
     node.control.reset();
     Result<wire::ControlLink> link =
-        wire::ControlLink::open(node.place, options_.key, options_.cluster,
-                                proof(id, wire::Purpose::kControl, false), options_.timeout);
+        wire::ControlLink::open(node.place(), options_.key, options_.cluster,
+                                proof(node, wire::Purpose::kControl, false), options_.timeout);
     if (link) {
       node.control.emplace(std::move(*link));
       done = node.control->fence(client, options_.timeout);

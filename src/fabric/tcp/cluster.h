@@ -3,9 +3,12 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "fabric/tcp/tcp.h"
@@ -15,12 +18,29 @@ namespace pando::fabric::tcp {
 
 class Cluster {
  public:
-  struct Node {
-    wire::Place place;
-    std::uint64_t life = 0;
+  class Node {
+   public:
+    Node(NodeId number, std::uint64_t known_life, wire::Place at)
+        : id(number), life(known_life), place_(std::move(at)) {}
+    // Where it is, as far as known.
+    wire::Place place() const {
+      const std::scoped_lock lock(place_mutex_);
+      return place_;
+    }
+    void move_to(const wire::Place& place) {
+      const std::scoped_lock lock(place_mutex_);
+      place_ = place;
+    }
+
+    const NodeId id;
+    std::uint64_t life;  // 0 until it is known; then it stays
     std::atomic<std::uint32_t> generation{1};
     std::mutex mutex;  // of the link
     std::optional<wire::ControlLink> control;
+
+   private:
+    mutable std::mutex place_mutex_;
+    wire::Place place_;
   };
 
   // Comes in at every node, for this purpose. `caps` but for what the nodes decide: on-chip memory.
@@ -31,26 +51,52 @@ class Cluster {
   const TcpOptions& options() const { return options_; }
   const Caps& caps() const { return caps_; }
   ClientId client() const { return client_; }
-  std::span<const std::uint64_t> sizes() const { return sizes_; }
-  Node& node(NodeId id) { return *nodes_[id]; }
+  // By id; 0 where there is none. Stays valid, and as it is, for the cluster's life: ask again to
+  // see nodes that have come.
+  std::span<const std::uint64_t> sizes() const { return view_.load()->sizes; }
+  // REQUIRES: sizes()[id] is not 0.
+  Node& node(NodeId id) { return *view_.load()->nodes[id]; }
 
   // For a connection that carries verbs.
   wire::ClientHandshake handshake(NodeId id, std::uint32_t generation);
   Status fence(ClientId client);
+  // Fabric::look_for_nodes().
+  Status look();
 
  private:
+  // What is known of all nodes. Replaced when there is more, never changed.
+  struct View {
+    std::vector<std::uint64_t> sizes;
+    std::vector<Node*> nodes;
+  };
+
   Cluster(const TcpOptions& options, wire::Purpose purpose, const Caps& caps)
       : options_(options), purpose_(purpose), caps_(caps) {}
-  Status come_in(NodeId id);
-  Status fence_at(NodeId id, ClientId client);
-  wire::Proof proof(NodeId id, wire::Purpose purpose, bool joins) const;
+  Status open_list();
+  Status open_registry();
+  Status come_in(NodeId id, std::uint64_t life, const wire::Place& place);
+  Status meet(const etcd::NodeRecord& record);
+  Status check_new(const Node& node, const wire::Welcome& welcome) const;
+  void publish(std::unique_ptr<Node> node, std::uint64_t bytes);
+  Status fence_at(Node& node, ClientId client);
+  wire::Proof proof(const Node& node, wire::Purpose purpose, bool joins) const;
+  void watch();
 
   const TcpOptions options_;
   const wire::Purpose purpose_;
   Caps caps_;
   ClientId client_ = 0;
-  std::vector<std::unique_ptr<Node>> nodes_;
-  std::vector<std::uint64_t> sizes_;
+
+  std::mutex look_mutex_;  // of what follows, once it is open; held by who comes in at a new node
+  std::optional<etcd::Registry> registry_;
+  std::vector<std::unique_ptr<Node>> nodes_;        // in the order in which they came
+  std::vector<std::unique_ptr<const View>> views_;  // all there ever were: readers need no lock
+  std::atomic<const View*> view_{nullptr};
+
+  std::mutex stop_mutex_;
+  std::condition_variable stop_;
+  bool stopping_ = false;
+  std::thread watcher_;
 };
 
 }  // namespace pando::fabric::tcp

@@ -30,7 +30,7 @@ bool has_atomic(const Batch& batch, std::span<const std::uint32_t> verbs) {
 }  // namespace
 
 std::string Link::name() const {
-  return fmt::format("memory node {} at {}", id_, cluster_.node(id_).place.to_string());
+  return fmt::format("memory node {} at {}", id_, cluster_.node(id_).place().to_string());
 }
 
 void Link::post(Part part, task::TimePoint now) {
@@ -95,7 +95,7 @@ void Link::connect(task::TimePoint now) {
   if (now < connect_from_) return;
   connect_from_ = now + kBetweenAttempts;
   Cluster::Node& node = cluster_.node(id_);
-  Result<wire::Socket> socket = wire::begin_connect(node.place);
+  Result<wire::Socket> socket = wire::begin_connect(node.place());
   if (!socket) {
     last_failure_ = socket.error();
     return;

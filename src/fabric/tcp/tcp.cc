@@ -39,8 +39,11 @@ class TcpFabric final : public Fabric {
   ClientId client() const override { return cluster_->client(); }
   std::size_t node_count() const override { return cluster_->sizes().size(); }
   std::uint64_t node_size(NodeId node) const override {
-    return node < node_count() ? cluster_->sizes()[node] : 0;
+    const std::span<const std::uint64_t> sizes = cluster_->sizes();
+    return node < sizes.size() ? sizes[node] : 0;
   }
+  bool may_grow() const override { return cluster_->options().registry.has_value(); }
+  Status look_for_nodes() override { return cluster_->look(); }
   Result<std::unique_ptr<Endpoint>> open_endpoint(task::Worker& worker) override {
     return std::make_unique<TcpEndpoint>(cluster_, worker);
   }

@@ -11,13 +11,18 @@
 //    older generation before it lets the new one in. So verbs of unknown outcome take effect before
 //    anything that their client posts afterwards (verbs.h, rule 9).
 //  - fence() makes every node close the client's connections and let it in no more.
+//  - Nodes are given as a list, which stays as it is, or are those of a cluster in etcd: then they
+//    have the ids that they are registered with, a thread looks for new ones and for new addresses
+//    of old ones, and comes in there. With etcd gone, what is known stays.
 #pragma once
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "fabric/etcd/registry.h"
 #include "fabric/verbs.h"
 #include "fabric/wire/socket.h"
 #include <pando/result.h>
@@ -25,14 +30,16 @@
 namespace pando::fabric::tcp {
 
 struct TcpOptions {
-  std::vector<wire::Place> nodes;  // in the order of their ids
+  std::vector<wire::Place> nodes;  // in the order of their ids; empty where a registry is given
+  std::optional<etcd::RegistryOptions> registry;
   std::string key;
   std::string cluster;
   std::chrono::milliseconds timeout{2000};
   bool native_masked_cas = true;
 };
 
-// Comes in at every node. An error where one is not there.
+// Comes in at every node. An error where one of the list is not there. With a registry, only node
+// 0 must be, and who uses the fabric sees which others are.
 Result<std::unique_ptr<Fabric>> open_tcp(const TcpOptions& options);
 
 }  // namespace pando::fabric::tcp

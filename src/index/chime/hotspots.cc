@@ -17,6 +17,11 @@ std::size_t bucket_of(std::uint64_t key_hash, std::size_t buckets) {
 }  // namespace
 
 LineNumbers LineNumbers::of(const fabric::Fabric& fabric) {
+  // Nodes of any size may come: room for all ids, and as many lines as then have a number that
+  // fits.
+  if (fabric.may_grow()) {
+    return {.node_bits = std::bit_width(fabric::Fabric::kMaxGrown - 1), .bits = 64};
+  }
   const std::size_t nodes = fabric.node_count();
   std::uint64_t size = 0;
   for (std::size_t node = 0; node < nodes; ++node) {
