@@ -23,9 +23,7 @@ Result<std::string> get(const fabric::wire::Place& place, std::string_view path,
                 fmt::format("{}: no answer within {} ms", place.to_string(), time.count()));
   };
   const auto wait = [&](const fabric::wire::Socket& socket, short events) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - SteadyClock::now());
-    pollfd entry = {.fd = socket.get(), .events = events, .revents = 0};
-    return left.count() > 0 && poll(&entry, 1, static_cast<int>(left.count())) > 0;
+    return fabric::wire::wait_for(socket.get(), events, until);
   };
   const auto socket = fabric::wire::begin_connect(place);
   if (!socket) return fail(socket.error());

@@ -66,10 +66,9 @@ void talk(const wire::Socket& socket, std::span<const std::byte> bytes) {
         sending = false;
       }
     }
-    pollfd wait = {.fd = socket.get(),
-                   .events = static_cast<short>(POLLIN | (sending ? POLLOUT : 0)),
-                   .revents = 0};
-    require(poll(&wait, 1, 10'000) > 0, "the node closes what its peer has ended");
+    const auto events = static_cast<short>(POLLIN | (sending ? POLLOUT : 0));
+    require(wire::wait_for(socket.get(), events, std::chrono::steady_clock::now() + 10s),
+            "the node closes what its peer has ended");
     if (!socket.receive(answer)) return;
   }
 }

@@ -224,11 +224,10 @@ Result<std::shared_ptr<Device>> Device::towards(SocketAddress to, const DeviceCh
                         static_cast<int>(time.count())) != 0) {
     return fail(rdma_error(to.to_string(), errno));
   }
-  pollfd waiting = {.fd = (*channel)->fd, .events = POLLIN, .revents = 0};
   Event event;
   // The system ends it after `time`; a little more, so that its own answer is heard.
-  if (::poll(&waiting, 1, static_cast<int>(time.count()) + 100) <= 0 ||
-      !next_event(**channel, event)) {
+  const auto until = std::chrono::steady_clock::now() + time + std::chrono::milliseconds(100);
+  if (!wire::wait_for((*channel)->fd, POLLIN, until) || !next_event(**channel, event)) {
     return fail(rdma_error(to.to_string(), ETIMEDOUT));
   }
   if (event.type != RDMA_CM_EVENT_ADDR_RESOLVED) {

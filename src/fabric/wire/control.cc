@@ -65,9 +65,7 @@ Result<ControlLink> ControlLink::open(const Place& place, const std::string& key
 }
 
 Status ControlLink::wait_for(short events, Deadline until) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - SteadyClock::now());
-  pollfd waiting = {.fd = socket_.get(), .events = events, .revents = 0};
-  if (left.count() > 0 && poll(&waiting, 1, static_cast<int>(left.count())) > 0) return {};
+  if (wire::wait_for(socket_.get(), events, until)) return {};
   return fail(ErrorCode::kUnavailable,
               fmt::format("memory node at {} does not answer", place_.to_string()));
 }

@@ -4,6 +4,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -121,6 +122,18 @@ Result<Place> parse_place(std::string_view text) {
 
 // ---- Connections
 // ---------------------------------------------------------------------------------
+
+bool wait_for(int descriptor, short events, std::chrono::steady_clock::time_point until) {
+  for (;;) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+    pollfd entry = {.fd = descriptor, .events = events, .revents = 0};
+    const int ready =
+        poll(&entry, 1, static_cast<int>(std::max(left, std::chrono::milliseconds(0)).count()));
+    if (ready > 0) return true;
+    if (ready == 0 || errno != EINTR) return false;
+  }
+}
 
 void Socket::close() {
   if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));

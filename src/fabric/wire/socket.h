@@ -1,6 +1,7 @@
 // Sockets: stream connections by TCP or within the machine, non-blocking.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -56,6 +57,9 @@ class Socket {
  private:
   int descriptor_ = -1;
 };
+
+// Waits for one of the events (of poll), signals or not. False: it is late.
+bool wait_for(int descriptor, short events, std::chrono::steady_clock::time_point until);
 
 // What went wrong with the last call, for people.
 std::string system_reason(int problem);

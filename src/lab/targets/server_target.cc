@@ -34,9 +34,8 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr std::chrono::microseconds kSpin{60};
 constexpr std::chrono::seconds kPatience{10};
 
-bool wait_for(const Socket& socket, short events, std::chrono::milliseconds time) {
-  pollfd entry = {.fd = socket.get(), .events = events, .revents = 0};
-  return poll(&entry, 1, static_cast<int>(time.count())) > 0;
+bool wait_for(const Socket& socket, short events) {
+  return fabric::wire::wait_for(socket.get(), events, SteadyClock::now() + kPatience);
 }
 
 // One connection, whose requests are answered in their order.
@@ -79,7 +78,7 @@ class Pipeline {
       const auto sent = socket_.send(unsent);
       if (!sent) return false;
       unsent = unsent.subspan(*sent);
-      if (*sent == 0 && !wait_for(socket_, POLLOUT, kPatience)) return false;
+      if (*sent == 0 && !wait_for(socket_, POLLOUT)) return false;
     }
     out_.clear();
     return true;
@@ -92,7 +91,7 @@ class Pipeline {
       in_.append(reinterpret_cast<const char*>(buffer_.data()), *count);
       if (*count > 0) return true;
       if (SteadyClock::now() - asked < kSpin) continue;
-      if (!wait_for(socket_, POLLIN, kPatience)) return false;
+      if (!wait_for(socket_, POLLIN)) return false;
     }
   }
   void take_answers() {
@@ -211,7 +210,7 @@ class ServerProcess {
   static Result<Socket> connect(const Place& place) {
     auto socket = fabric::wire::begin_connect(place);
     if (!socket) return fail(socket.error());
-    if (!wait_for(*socket, POLLOUT, kPatience)) return fail(ErrorCode::kUnavailable, "no answer");
+    if (!wait_for(*socket, POLLOUT)) return fail(ErrorCode::kUnavailable, "no answer");
     if (Status made = fabric::wire::connected(*socket, place); !made) return fail(made.error());
     return std::move(*socket);
   }
