@@ -25,7 +25,8 @@ Examples:
   pando bench --workload C,A            ... and is used here
   pando top                             what they are doing
   pando cluster down
-  pando cluster up --nodes 2 --size 4GiB --dir /tmp/mine)help";
+  pando cluster up --nodes 2 --size 4GiB --dir /tmp/mine
+  pando cluster up --etcd && pando cluster add      one more node, while clients run)help";
 
 struct Words {
   LocalClusterOptions options{.folder = default_cluster_folder()};
@@ -61,6 +62,20 @@ int down(const Words& words) {
   return kSuccess;
 }
 
+int add(const Words& words) {
+  if (auto size = base::parse_size("--size", words.options.size); !size) {
+    return complain("cluster add", size.error());
+  }
+  auto cluster = find_cluster(words.options.folder);
+  if (!cluster) return complain("cluster add", cluster.error());
+  if (Status added = add_node(*cluster, words.options.size); !added) {
+    return complain("cluster add", added.error());
+  }
+  fmt::print(stderr, "{} memory nodes, the new one of {} at {}\n", cluster->nodes.size(),
+             words.options.size, cluster->nodes.back().place);
+  return kSuccess;
+}
+
 int status(const Words& words) {
   const auto cluster = find_cluster(words.options.folder);
   if (!cluster) return complain("cluster status", cluster.error());
@@ -69,6 +84,11 @@ int status(const Words& words) {
     all &= node.runs();
     fmt::print("{:22} http {:22} process {:8} {}\n", node.place, node.http, node.process,
                node.runs() ? "runs" : "has ended; see " + node.log);
+  }
+  if (cluster->etcd) {
+    all &= cluster->etcd->runs();
+    fmt::print("{:50} process {:8} {}\n", "etcd " + cluster->etcd->place, cluster->etcd->process,
+               cluster->etcd->runs() ? "runs" : "has ended; see " + cluster->etcd->log);
   }
   fmt::print("{}\n", cluster->pool_url());
   return all ? kSuccess : kFailure;
@@ -79,30 +99,36 @@ int status(const Words& words) {
 Command add_cluster(CLI::App& app) {
   CLI::App* parser = app.add_subcommand("cluster", "Memory nodes on this machine, to try things.");
   auto words = std::make_shared<Words>();
-  const auto add = [&](const char* name, const char* text) {
+  const auto add_verb = [&](const char* name, const char* text) {
     CLI::App* verb = parser->add_subcommand(name, text);
     verb->add_option("--dir", words->options.folder, "The folder with what belongs to it")
         ->type_name("PATH")
         ->capture_default_str();
     return verb;
   };
-  CLI::App* const up_words = add("up", "Start memory nodes and print how to reach them.");
+  CLI::App* const up_words = add_verb("up", "Start memory nodes and print how to reach them.");
   up_words->add_option("--nodes", words->options.nodes, "How many")
       ->type_name("N")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  up_words->add_option("--size", words->options.size, "Memory of each")
-      ->type_name("SIZE")
-      ->capture_default_str();
-  CLI::App* const down_words = add("down", "End them, and remove what is left of them.");
-  CLI::App* const status_words = add("status", "Where they are, and whether they run.");
+  up_words->add_flag("--etcd", words->options.etcd,
+                     "Have them register with an etcd of their own, so that more can be added");
+  CLI::App* const add_words = add_verb("add", "Start one more, for running clients too.");
+  for (CLI::App* const each : {up_words, add_words}) {
+    each->add_option("--size", words->options.size, "Memory of each")
+        ->type_name("SIZE")
+        ->capture_default_str();
+  }
+  CLI::App* const down_words = add_verb("down", "End them, and remove what is left of them.");
+  CLI::App* const status_words = add_verb("status", "Where they are, and whether they run.");
   parser->footer(kClusterFooter);
   return {parser, [=] {
             if (up_words->parsed()) return up(*words);
+            if (add_words->parsed()) return add(*words);
             if (down_words->parsed()) return down(*words);
             if (status_words->parsed()) return status(*words);
             return complain("cluster", Error(ErrorCode::kInvalidArgument,
-                                             "say up, down or status; see --help"));
+                                             "say up, add, down or status; see --help"));
           }};
 }
 

@@ -152,9 +152,11 @@ Result<std::vector<Watched>> nodes_of(const Words& words) {
     if (!cluster) {
       return invalid("nodes", cluster.error().detail() + ", or name the nodes' --http addresses");
     }
+    names.reserve(cluster->nodes.size());
     for (const LocalCluster::Node& node : cluster->nodes) names.push_back(node.http);
   }
   std::vector<Watched> nodes;
+  nodes.reserve(names.size());
   for (const std::string& name : names) {
     auto place = fabric::wire::parse_place(name);
     if (!place) return invalid("nodes", place.error().detail());
@@ -180,6 +182,7 @@ int run(const Words& words) {
     }
     if (stopped) break;
     std::vector<Row> rows;
+    rows.reserve(nodes->size());
     for (Watched& node : *nodes) rows.push_back(node.look());
     any = std::ranges::any_of(rows, [](const Row& row) { return row.problem.empty(); });
     if (words.json) {

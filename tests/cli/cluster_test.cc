@@ -17,7 +17,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 INSTANTIATE_TEST_SUITE_P(ClusterWords, BadWords,
-                         ::testing::Values(BadWord{"cluster", "up, down or status", "--help"},
+                         ::testing::Values(BadWord{"cluster", "up, add, down or status", "--help"},
                                            BadWord{"cluster sideways", "sideways", "--help"},
                                            BadWord{"cluster up --nodes 0", "--nodes", "1 to 64"},
                                            BadWord{"cluster up --size lots", "'lots'", "--size"},
@@ -78,6 +78,34 @@ TEST_F(ClusterCommand, GoesUpIsUsedAndGoesDown) {
   EXPECT_FALSE(std::filesystem::exists(folder()));
   EXPECT_EQ(cluster("down").code, 1);
   EXPECT_NE(run_pando(bench + "--pool '" + pool_in(up.output) + "'").code, 0);
+}
+
+TEST_F(ClusterCommand, GrowsWithEtcd) {
+  const Outcome up = cluster("up --nodes 1 --size 16MiB --etcd");
+  if (up.output.contains("'etcd' is not on this machine")) {
+    GTEST_SKIP() << "etcd is not on this machine: clusters that grow are NOT tested";
+  }
+  ASSERT_EQ(up.code, 0) << up.output;
+  EXPECT_THAT(up.output, HasSubstr("export PANDO_POOL='tcp:?etcd=http://127.0.0.1:"));
+  const Outcome more = cluster("add --size 32MiB");
+  ASSERT_EQ(more.code, 0) << more.output;
+  const Outcome status = cluster("status");
+  EXPECT_EQ(status.code, 0) << status.output;
+  EXPECT_THAT(status.output, HasSubstr("etcd http://127.0.0.1:"));
+  const Outcome bench = run_pando("bench --index chime --keys 1k --ops 1k --workload A --pool '" +
+                                  pool_in(up.output) + "'");
+  EXPECT_EQ(bench.code, 0) << bench.output;
+  const Outcome top = run_pando("top --count 1 --every 0.1 --json --dir '" + folder() + "'");
+  EXPECT_EQ(nlohmann::json::parse(top.output).size(), 2u);
+  EXPECT_EQ(cluster("down").code, 0);
+  EXPECT_FALSE(std::filesystem::exists(folder()));
+}
+
+TEST_F(ClusterCommand, DoesNotGrowWithoutEtcd) {
+  ASSERT_EQ(cluster("up --nodes 1 --size 16MiB").code, 0);
+  const Outcome more = cluster("add");
+  EXPECT_EQ(more.code, 2);
+  EXPECT_THAT(more.output, HasSubstr("cluster up --etcd"));
 }
 
 TEST_F(ClusterCommand, LeavesNothingWhereANodeCannotStart) {

@@ -16,19 +16,12 @@
 #include <vector>
 
 #include "fabric/etcd/client.h"
-#include "fabric/wire/socket.h"
+#include "lab/free_port.h"
 
 namespace pando::testing {
 namespace {
 
 using namespace std::chrono_literals;
-
-// Free a moment ago.
-std::string free_port() {
-  const auto socket =
-      fabric::wire::listen_at({.host = "127.0.0.1", .port = "0", .path = {}}).value();
-  return std::to_string(fabric::wire::port_of(socket));
-}
 
 std::string text_of(const std::string& path) {
   std::ifstream file(path);
@@ -51,8 +44,8 @@ EtcdServer::EtcdServer() {
   std::string pattern = std::filesystem::temp_directory_path() / "pando-etcd-XXXXXX";
   if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary folder");
   folder_ = pattern;
-  url_ = "http://127.0.0.1:" + free_port();
-  peer_url_ = "http://127.0.0.1:" + free_port();
+  url_ = "http://127.0.0.1:" + lab::free_port().value();
+  peer_url_ = "http://127.0.0.1:" + lab::free_port().value();
   start();
 }
 

@@ -18,6 +18,7 @@
 
 #include "fabric/wire/socket.h"
 #include "lab/client_loop.h"
+#include "lab/free_port.h"
 #include "lab/targets/peer_files.h"
 #include "lab/targets/peers.h"
 #include "lab/targets/server_protocol.h"
@@ -165,6 +166,7 @@ class ServerProcess {
  public:
   static Result<ServerProcess> start(std::vector<std::string> words, const std::string& folder) {
     std::vector<char*> arguments;
+    arguments.reserve(words.size() + 1);
     for (std::string& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);
     const pid_t parent = getpid();
@@ -250,6 +252,7 @@ class ServerTarget final : public ThreadedTarget {
     ServerClient client(pipeline);
     work.ready();
     std::vector<Task<void>> loops;
+    loops.reserve(work.tasks());
     for (unsigned i = 0; i < work.tasks(); ++i) loops.push_back(client_loop(client, work));
     for (const Task<void>& loop : loops) loop.handle().resume();
     pipeline.run();
@@ -266,13 +269,6 @@ class ServerTarget final : public ThreadedTarget {
   Place place_;
   std::unique_ptr<ServerProtocol> protocol_;
 };
-
-// One that nobody listens to now.
-Result<std::string> free_port() {
-  const auto socket = fabric::wire::listen_at({.host = "127.0.0.1", .port = "0", .path = ""});
-  if (!socket) return fail(socket.error());
-  return std::to_string(fabric::wire::port_of(*socket));
-}
 
 using WordsFor = std::vector<std::string> (*)(const std::string& port, std::uint64_t data_bytes);
 
