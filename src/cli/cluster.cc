@@ -28,7 +28,7 @@ Examples:
   pando cluster up --nodes 2 --size 4GiB --dir /tmp/mine
   pando cluster up --etcd && pando cluster add      one more node, while clients run)help";
 
-struct Words {
+struct ClusterWords {
   LocalClusterOptions options{.folder = default_cluster_folder()};
 };
 
@@ -39,7 +39,7 @@ std::string quoted_for_shell(const std::string& text) {
   return out + "'";
 }
 
-int up(const Words& words) {
+int up(const ClusterWords& words) {
   if (auto size = base::parse_size("--size", words.options.size); !size) {
     return complain("cluster up", size.error());
   }
@@ -54,7 +54,7 @@ int up(const Words& words) {
   return kSuccess;
 }
 
-int down(const Words& words) {
+int down(const ClusterWords& words) {
   const auto cluster = find_cluster(words.options.folder);
   if (!cluster) return complain("cluster down", cluster.error());
   if (Status ended = end_cluster(*cluster); !ended) return complain("cluster down", ended.error());
@@ -62,7 +62,7 @@ int down(const Words& words) {
   return kSuccess;
 }
 
-int add(const Words& words) {
+int add(const ClusterWords& words) {
   if (auto size = base::parse_size("--size", words.options.size); !size) {
     return complain("cluster add", size.error());
   }
@@ -76,7 +76,7 @@ int add(const Words& words) {
   return kSuccess;
 }
 
-int status(const Words& words) {
+int status(const ClusterWords& words) {
   const auto cluster = find_cluster(words.options.folder);
   if (!cluster) return complain("cluster status", cluster.error());
   bool all = true;
@@ -98,7 +98,7 @@ int status(const Words& words) {
 
 Command add_cluster(CLI::App& app) {
   CLI::App* parser = app.add_subcommand("cluster", "Memory nodes on this machine, to try things.");
-  auto words = std::make_shared<Words>();
+  auto words = std::make_shared<ClusterWords>();
   const auto add_verb = [&](const char* name, const char* text) {
     CLI::App* verb = parser->add_subcommand(name, text);
     verb->add_option("--dir", words->options.folder, "The folder with what belongs to it")

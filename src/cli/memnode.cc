@@ -54,7 +54,7 @@ Examples:
   pando memnode --size 64GiB --listen 10.0.0.1:7470 --rdma 10.0.0.1
   pando bench --pool tcp:127.0.0.1:7470 --workload C,A)";
 
-struct Words {
+struct MemnodeWords {
   std::string size;
   std::vector<std::string> listen = {"127.0.0.1:7470"};
   std::string http;
@@ -97,7 +97,7 @@ Result<fabric::wire::Place> parse_rdma(const std::string& text) {
   return fabric::wire::parse_place((bare_v6 ? "[" + text + "]" : text) + ":0");
 }
 
-Status parse_registry(const Words& words, Request& request) {
+Status parse_registry(const MemnodeWords& words, Request& request) {
   if (words.etcd.empty()) {
     if (words.advertise.empty()) return {};
     return invalid("--advertise", "it is for clients that look in etcd; give --etcd, too");
@@ -124,7 +124,7 @@ Status parse_registry(const Words& words, Request& request) {
   return {};
 }
 
-Result<Request> parse(const Words& words) {
+Result<Request> parse(const MemnodeWords& words) {
   Request request;
   auto bytes = base::parse_size("--size", words.size);
   if (!bytes) return fail(bytes.error());
@@ -224,7 +224,7 @@ Result<std::unique_ptr<fabric::etcd::Registration>> enter(const Request& request
   return registration;
 }
 
-int run(const Words& words) {
+int run(const MemnodeWords& words) {
   Result<Request> request = parse(words);
   if (!request) return complain("memnode", request.error());
   if (words.log_format != "text" && words.log_format != "json") {
@@ -290,7 +290,7 @@ int run(const Words& words) {
 
 Command add_memnode(CLI::App& app) {
   CLI::App* parser = app.add_subcommand("memnode", "Serve memory to the pools of other processes.");
-  auto words = std::make_shared<Words>();
+  auto words = std::make_shared<MemnodeWords>();
   parser->add_option("--size", words->size, "Bytes of memory, as 4GiB")
       ->type_name("SIZE")
       ->required();

@@ -35,7 +35,7 @@ Examples:
 
 constexpr std::chrono::milliseconds kAnswerTime{1000};
 
-struct Words {
+struct TopWords {
   std::vector<std::string> nodes;
   std::string folder = default_cluster_folder();
   double every = 1.0;
@@ -145,7 +145,7 @@ void print_json(const std::vector<Row>& rows) {
   fmt::print("{}\n", all.dump());
 }
 
-Result<std::vector<Watched>> nodes_of(const Words& words) {
+Result<std::vector<Watched>> nodes_of(const TopWords& words) {
   std::vector<std::string> names = words.nodes;
   if (names.empty()) {
     const auto cluster = find_cluster(words.folder);
@@ -165,7 +165,7 @@ Result<std::vector<Watched>> nodes_of(const Words& words) {
   return nodes;
 }
 
-int run(const Words& words) {
+int run(const TopWords& words) {
   auto nodes = nodes_of(words);
   if (!nodes) return complain("top", nodes.error());
   const auto& stopped = stop_on_signals();
@@ -201,7 +201,7 @@ int run(const Words& words) {
 
 Command add_top(CLI::App& app) {
   CLI::App* parser = app.add_subcommand("top", "Show what memory nodes are doing.");
-  auto words = std::make_shared<Words>();
+  auto words = std::make_shared<TopWords>();
   parser->add_option("nodes", words->nodes, "HOST:PORT that a node was given as --http")
       ->type_name("PLACE");
   parser->add_option("--dir", words->folder, "Without nodes: the folder of 'pando cluster up'")
