@@ -6,6 +6,8 @@
 //
 //   fabric_bench URL...      e.g. tcp:127.0.0.1:7470 mapped:unix:/tmp/0.sock embedded:128MiB
 //
+// It writes over the first node: give it one that is for nothing else, before or after.
+//
 // The first rows are this machine's memory itself, read and changed in place: the limit. Figures
 // are this machine's; compare those of one run.
 #include <fmt/format.h>
