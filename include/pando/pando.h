@@ -115,8 +115,8 @@ class Worker {
 class Pool {
  public:
   // `embedded:SIZE[?nodes=N]`: memory nodes inside this process, SIZE in all, e.g.
-  // "embedded:4GiB?nodes=2". `tcp:HOST:PORT,…` and `mapped:unix:PATH,…`: memory nodes that are
-  // other processes, all in the same order; or `tcp:?etcd=URL&cluster=NAME` (docs/operations.md).
+  // "embedded:4GiB?nodes=2". `tcp:HOST:PORT,…`, `rdma:HOST:PORT,…`, `mapped:unix:PATH,…`: other
+  // processes, all in the same order; or `tcp:?etcd=URL&cluster=NAME` (docs/operations.md).
   // `sim:SIZE[?nodes=N&preset=NAME]`: simulated ones, in simulated time, for one thread; a plain
   // call made from within a task throws std::logic_error there.
   static Result<Pool> open(std::string_view url, const PoolOptions& options = {});
