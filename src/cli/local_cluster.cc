@@ -245,7 +245,7 @@ Result<LocalCluster> start_in(const LocalClusterOptions& options) {
   }
   if (status) status = write_state(cluster);
   if (status) return cluster;
-  (void)end_cluster(cluster);
+  end_cluster(cluster);
   return fail(status.error());
 }
 
@@ -333,7 +333,7 @@ Result<LocalCluster> find_cluster(const std::string& folder) {
   return cluster;
 }
 
-Status end_cluster(const LocalCluster& cluster) {
+void end_cluster(const LocalCluster& cluster) {
   for (const Node& node : cluster.nodes) {
     if (node.runs()) kill(node.process, SIGTERM);
   }
@@ -352,7 +352,6 @@ Status end_cluster(const LocalCluster& cluster) {
   fs::remove(key_path(cluster.folder), ignored);
   fs::remove(state_path(cluster.folder), ignored);
   fs::remove(cluster.folder, ignored);  // unless something else is there
-  return {};
 }
 
 }  // namespace pando::cli

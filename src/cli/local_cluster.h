@@ -50,6 +50,6 @@ Status add_node(LocalCluster& cluster, const std::string& size);
 Result<LocalCluster> find_cluster(const std::string& folder);
 // Ends the nodes in order, and those that do not end with force; their memory is gone, and so is
 // what the cluster had in its folder.
-Status end_cluster(const LocalCluster& cluster);
+void end_cluster(const LocalCluster& cluster);
 
 }  // namespace pando::cli

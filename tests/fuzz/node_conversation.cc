@@ -23,8 +23,6 @@ using pando::testing::require;
 
 // A node, anew from time to time: those who are let in and do not leave stay known to it.
 wire::Place node_place() {
-  // OpenSSL cleans up at the process's end, if it began first after the node has gone.
-  [[maybe_unused]] static const std::uint64_t kOpenSslFirst = pando::base::random_word();
   static std::unique_ptr<MemoryNodes> nodes;
   static unsigned used = 0;
   if (used++ % 500 == 0) {
