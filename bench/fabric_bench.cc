@@ -4,9 +4,12 @@
 //   64 tasks   a second: 64 coroutines with one verb in flight each
 //   one batch  a second: batches of 64 verbs
 //
-//   fabric_bench URL...      e.g. tcp:127.0.0.1:7470 mapped:unix:/tmp/0.sock embedded:128MiB
+//   fabric_bench [--peers] URL...      e.g. tcp:127.0.0.1:7470 mapped:unix:/tmp/0.sock
+//   embedded:128MiB
 //
 // It writes over the first node: give it one that is for nothing else, before or after.
+//
+// --peers adds other libraries over loopback (peers/peer.h), 64 READs in flight in either column.
 //
 // The first rows are this machine's memory itself, read and changed in place: the limit. Figures
 // are this machine's; compare those of one run.
@@ -20,12 +23,15 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/random.h"
 #include "fabric/open.h"
 #include "fabric/verbs.h"
+#include "peers/peer.h"
 #include "task/worker.h"
 
 namespace pando {
@@ -151,6 +157,36 @@ void bench_memory() {
   munmap(memory, kBytes);
 }
 
+// ---- Other libraries ----
+
+void bench_peers() {
+  for (const auto& [name, make] : bench::peer_kinds()) {
+    const std::unique_ptr<bench::Peer> peer = make(kDepth);
+    Figures figures;
+    Offsets offsets;
+    std::vector<std::size_t> ended;
+    const auto post = [&](std::size_t slot) {
+      while (!peer->post(slot, offsets.next())) peer->poll(ended);
+    };
+    measure_latency(figures, [&] {
+      post(0);
+      for (ended.clear(); ended.empty();) peer->poll(ended);
+    });
+    std::vector<std::size_t> idle(kDepth);
+    std::iota(idle.begin(), idle.end(), 0);
+    Meter meter;
+    ended.clear();
+    do {
+      for (const std::size_t slot : idle) post(slot);
+      peer->poll(ended);
+      idle.swap(ended);
+      ended.clear();
+    } while (meter.goes_on(idle.size()));
+    figures.by_tasks = figures.by_batch = meter.millions_a_second();
+    print(name, Kind::kRead64, figures);
+  }
+}
+
 // ---- A fabric ----
 
 void add(Kind kind, Batch& batch, std::uint64_t offset, std::byte* local) {
@@ -211,7 +247,8 @@ class FabricBench {
     keep(co_await endpoint_->submit(batch));
   }
   Task<void> submit(Kind kind, std::size_t verbs) {
-    Batch batch;
+    Batch& batch = batch_;
+    batch.clear();
     for (std::size_t i = 0; i < verbs; ++i) {
       add(kind, batch, offsets_.next(), buffer_.data() + i * kMostBytes);
     }
@@ -231,6 +268,7 @@ class FabricBench {
   task::Worker worker_;
   std::unique_ptr<fabric::Endpoint> endpoint_;
   fabric::Buffer buffer_;
+  Batch batch_;  // used again and again, as one who cares would
   Offsets offsets_;
   Status status_;
 };
@@ -269,6 +307,12 @@ int main(int argc, char** argv) {
              "64 tasks M/s", "one batch M/s");
   pando::bench_memory();
   int code = 0;
-  for (int i = 1; i < argc; ++i) code |= pando::bench_fabric(argv[i]);
+  for (int i = 1; i < argc; ++i) {
+    if (std::string_view(argv[i]) == "--peers") {
+      pando::bench_peers();
+    } else {
+      code |= pando::bench_fabric(argv[i]);
+    }
+  }
   return code;
 }

@@ -15,7 +15,8 @@ namespace {
 
 using pando::testing::MemoryNodes;
 
-constexpr std::uint64_t kRounds = PANDO_THREAD_SANITIZER || PANDO_ADDRESS_SANITIZER ? 500 : 2'000;
+constexpr std::uint64_t kRoundsOfNodes =
+    PANDO_THREAD_SANITIZER || PANDO_ADDRESS_SANITIZER ? 500 : 2'000;
 
 // Memory nodes for all tests of the process: fabrics do not own them. Gone before main() returns.
 class SharedNodes final : public ::testing::Environment {
@@ -39,12 +40,12 @@ SharedNodes* const kNodes = new SharedNodes;  // GoogleTest owns it from the nex
 
 FabricUnderTest tcp(std::string name, std::size_t nodes, std::string parameters = "") {
   return {std::move(name), [=] { return open_fabric(kNodes->of(nodes).tcp_url() + parameters); },
-          kRounds};
+          kRoundsOfNodes};
 }
 
 FabricUnderTest mapped(std::string name, std::size_t nodes, std::string parameters = "") {
   return {std::move(name), [=] { return open_fabric(kNodes->of(nodes).mapped_url() + parameters); },
-          10 * kRounds};
+          10 * kRoundsOfNodes};
 }
 
 // Where there is a device. Soft-RoCE in a guest takes its time.

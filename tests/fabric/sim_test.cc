@@ -15,7 +15,7 @@
 namespace pando::fabric::sim {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 FabricUnderTest sim(std::string name, std::string url) {
   return {.name = std::move(name),
@@ -25,11 +25,12 @@ FabricUnderTest sim(std::string name, std::string url) {
 
 INSTANTIATE_TEST_SUITE_P(
     Sim, FabricConformance,
-    testing::Values(sim("model", "sim:16MiB?huge=off"),
-                    sim("model_3_nodes", "sim:48MiB?nodes=3&preset=connectx5-100g"),
-                    sim("model_emulated", "sim:16MiB?masked_cas=emulated"),
-                    sim("cxl", "sim:16MiB?preset=cxl"), sim("adversary", "sim:16MiB?adversary=1"),
-                    sim("adversary_3_nodes", "sim:48MiB?nodes=3&adversary=2&masked_cas=emulated")),
+    ::testing::Values(sim("model", "sim:16MiB?huge=off"),
+                      sim("model_3_nodes", "sim:48MiB?nodes=3&preset=connectx5-100g"),
+                      sim("model_emulated", "sim:16MiB?masked_cas=emulated"),
+                      sim("cxl", "sim:16MiB?preset=cxl"), sim("adversary", "sim:16MiB?adversary=1"),
+                      sim("adversary_3_nodes",
+                          "sim:48MiB?nodes=3&adversary=2&masked_cas=emulated")),
     name_of_fabric);
 
 TEST(SimUrl, SaysWhatIsWrong) {
@@ -112,9 +113,9 @@ Load::Add reads_of(std::size_t bytes) {
   };
 }
 
-class Calibration : public testing::TestWithParam<std::string> {};
+class Calibration : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Presets, Calibration,
-                         testing::Values("connectx5-100g", "connectx6-100g", "cxl"),
+                         ::testing::Values("connectx5-100g", "connectx6-100g", "cxl"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::erase(name, '-');
@@ -256,7 +257,7 @@ TEST(Model, PopulatingTakesNoTime) {
 // ---- The adversary: what it does, and what it may not
 // --------------------------------------------
 
-class Adversary : public testing::TestWithParam<std::uint64_t> {
+class Adversary : public ::testing::TestWithParam<std::uint64_t> {
  protected:
   static constexpr Address kPlace{0, 8192};
   static constexpr std::size_t kLines = 8;
@@ -291,7 +292,7 @@ class Adversary : public testing::TestWithParam<std::uint64_t> {
   std::unique_ptr<Simulation> simulation_;
   std::vector<std::unique_ptr<Client>> clients_;
 };
-INSTANTIATE_TEST_SUITE_P(Seeds, Adversary, testing::Range<std::uint64_t>(1, 9));
+INSTANTIATE_TEST_SUITE_P(Seeds, Adversary, ::testing::Range<std::uint64_t>(1, 9));
 
 // Rules 2 and 3: a line is of one moment; the lines of a READ are not.
 TEST_P(Adversary, TearsReadsBetweenLinesAndNotWithin) {

@@ -45,7 +45,7 @@ struct Step {
 };
 
 // What an index should hold, by number.
-using Model = std::map<std::uint64_t, std::string>;
+using Contents = std::map<std::uint64_t, std::string>;
 
 // What is crashed. Small nodes, so that a tree of few keys is deep.
 inline constexpr const char* kSmallSherman = "sherman:leaf_bytes=256,inner_bytes=256";

@@ -35,7 +35,7 @@ constexpr Approach kApproaches[] = {
     {.stale_first = true, .descending = true, .first = Approach::kErase},
 };
 
-void apply_to(Model& model, const Step& step) {
+void apply_to(Contents& model, const Step& step) {
   if (step.kind == Step::kErase) {
     model.erase(step.key);
   } else {
@@ -54,7 +54,7 @@ std::string shown(const std::optional<std::string>& value) {
 
 class Inspection {
  public:
-  Inspection(const Script& script, const Approach& approach, Model model)
+  Inspection(const Script& script, const Approach& approach, Contents model)
       : script_(script), approach_(approach), model_(std::move(model)) {}
 
   // The operation that was under way has happened or has not. `thorough`, where the script is a
@@ -151,7 +151,7 @@ class Inspection {
     }
     return {};
   }
-  const Model& model() const { return model_; }
+  const Contents& model() const { return model_; }
   static Problem check(const Survivor& who, std::string_view when, bool inner_locks = false) {
     const Status checked = who.check();
     if (checked) return {};
@@ -220,7 +220,7 @@ class Inspection {
 
   const Script& script_;
   const Approach approach_;
-  Model model_;
+  Contents model_;
 };
 
 // An inner node that the dead had locked stays locked until somebody has to change it.
@@ -249,10 +249,10 @@ Problem inspect(const Survivor& first, const Survivor& second, Inspection& inspe
 }
 
 // The tree before the victim comes, built by a compute node that leaves again.
-Model build(const CrashCluster& cluster, const Script& script) {
+Contents build(const CrashCluster& cluster, const Script& script) {
   Survivor builder(cluster);
   builder.create(cluster);
-  Model model;
+  Contents model;
   for (const Step& step : script.before) {
     builder.apply(step).value();
     apply_to(model, step);
@@ -268,7 +268,7 @@ struct Run {
 
 // Runs steps until the victim dies. Acknowledged ones go into the model, the one under way becomes
 // doubtful.
-Problem run_victim(Victim& victim, const std::vector<Step>& steps, Model& model,
+Problem run_victim(Victim& victim, const std::vector<Step>& steps, Contents& model,
                    std::vector<Step>& doubtful) {
   for (const Step& step : steps) {
     const Status done = victim.apply(step);
@@ -283,7 +283,7 @@ Problem run_victim(Victim& victim, const std::vector<Step>& steps, Model& model,
 }
 
 // Keys on both sides of those that the first victim worked on.
-std::vector<Step> second_steps(const Script& script, const Model& model) {
+std::vector<Step> second_steps(const Script& script, const Contents& model) {
   std::vector<Step> steps;
   const std::uint64_t middle = script.by_victim.front().key;
   for (auto above = model.upper_bound(middle); above != model.end() && steps.size() < 2; ++above) {
@@ -301,7 +301,7 @@ std::vector<Step> second_steps(const Script& script, const Model& model) {
 Run run(const Script& script, std::optional<StopAt> stop, const Approach& approach,
         std::optional<StopAt> second = std::nullopt) {
   const CrashCluster cluster(script.cluster());
-  Model model = build(cluster, script);
+  Contents model = build(cluster, script);
   Survivor stale(cluster);
   stale.open(cluster);
   Run result;

@@ -24,7 +24,7 @@ using pando::testing::MemoryNodes;
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 
-constexpr Address kWord(0, 4096);
+constexpr Address kGuestWord(0, 4096);
 
 // A connection with a token, and WRITEs through it, past all of our code.
 class RawGuest {
@@ -69,7 +69,9 @@ class RawGuest {
     }
     return false;
   }
-  bool write(std::uint64_t word) const { return write(word, door_.memory_at + kWord.offset()); }
+  bool write(std::uint64_t word) const {
+    return write(word, door_.memory_at + kGuestWord.offset());
+  }
 
  private:
   wire::Door door_;
@@ -112,7 +114,7 @@ TEST_P(RdmaDoor, OpensToTheTokenOnce) {
   ASSERT_TRUE(guest.in());
   EXPECT_FALSE(RawGuest(door, door.token).in()) << "the token was used";
   EXPECT_TRUE(guest.write(41));
-  EXPECT_EQ(watcher_.read_word(kWord), 41u);
+  EXPECT_EQ(watcher_.read_word(kGuestWord), 41u);
 }
 
 TEST_P(RdmaDoor, ATokenOfAConnectionThatEndedIsWorthNothing) {
@@ -121,7 +123,7 @@ TEST_P(RdmaDoor, ATokenOfAConnectionThatEndedIsWorthNothing) {
     auto link = come(nodes_, 0, 1);
     door = link.enter(20s).value();
   }
-  watcher_.write_word(kWord, 1);
+  watcher_.write_word(kGuestWord, 1);
   bool in = true;
   for (int i = 0; i < 100 && in; ++i) {  // until the node has seen the end
     in = RawGuest(door, door.token).in();
@@ -138,7 +140,7 @@ TEST_P(RdmaDoor, AFenceEndsVerbsThatAreStillToCome) {
   ASSERT_TRUE(guest.write(1));
   ASSERT_TRUE(watcher_.fabric().fence(link.welcome().client));
   EXPECT_FALSE(guest.write(2));
-  EXPECT_EQ(watcher_.read_word(kWord), 1u);
+  EXPECT_EQ(watcher_.read_word(kGuestWord), 1u);
   EXPECT_FALSE(RawGuest(door, door.token).in());
 }
 
@@ -150,7 +152,7 @@ TEST_P(RdmaDoor, ANewerGenerationEndsVerbsThatAreStillToCome) {
   ASSERT_TRUE(guest.write(1));
   auto newer = come(nodes_, link.welcome().client, 2);
   EXPECT_FALSE(guest.write(2));
-  EXPECT_EQ(watcher_.read_word(kWord), 1u);
+  EXPECT_EQ(watcher_.read_word(kGuestWord), 1u);
   const wire::Door other = newer.enter(20s).value();
   EXPECT_TRUE(RawGuest(other, other.token).in());
 }

@@ -12,8 +12,6 @@
 namespace pando::pool {
 namespace {
 
-constexpr std::uint64_t kMiB = 1 << 20;
-
 TEST(Allocator, FreshBlocksAreZeroAndOfIncarnationOne) {
   Cluster cluster(8 * kMiB);
   Member member = cluster.join();

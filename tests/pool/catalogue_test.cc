@@ -10,7 +10,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::uint64_t kMiB = 1 << 20;
 const PoolOptions kHasty = {.lease = milliseconds(30)};
 
 // The catalogue's methods as plain calls.

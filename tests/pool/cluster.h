@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <thread>
@@ -16,6 +17,8 @@
 #include "pool/layout.h"
 
 namespace pando::pool {
+
+inline constexpr std::uint64_t kMiB = 1 << 20;
 
 // One compute node with a worker for the test's own thread.
 class Member {

@@ -8,8 +8,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::uint64_t kMiB = 1 << 20;
-
 // ---- Formatting
 // ----------------------------------------------------------------------------------
 

@@ -10,8 +10,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr std::uint64_t kMiB = 1 << 20;
-
 Slot slot_of(Member& member, std::size_t slot) {
   return Slot::from_word(read_word(member, member_address(slot)));
 }

@@ -10,8 +10,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::uint64_t kMiB = 1 << 20;
-
 // Shows the first memory nodes, and those that it is told to.
 class GrowingFabric : public fabric::Fabric {
  public:
