@@ -20,29 +20,37 @@ void Epochs::leave(Session* session) {
 }
 
 void Epochs::observe(std::uint64_t global) {
-  std::uint64_t seen = current();
-  while (seen < global && !current_.compare_exchange_weak(seen, global)) {
+  Moment seen = now();
+  while (epoch_of(seen) < global && !now_.compare_exchange_weak(seen, start_of(global))) {
   }
 }
 
-// current() before the pins: see Operation::pin().
+// now() before the pins: see Operation::pin().
 std::uint64_t Epochs::announceable() const {
   const std::scoped_lock lock(mutex_);
-  std::uint64_t least = current();
+  Moment least = now();
+  for (const Session* session : sessions_) least = std::min(least, session->pinned());
+  return epoch_of(least);
+}
+
+Epochs::Moment Epochs::stamp_barrier() {
+  // More than there are threads, each of which may add one after this look.
+  constexpr std::uint64_t kMargin = 1 << 14;
+  constexpr std::uint64_t kTicks = std::uint64_t{1} << kTickBits;
+  const bool left = now_.load(std::memory_order_relaxed) % kTicks < kTicks - kMargin;
+  return now_.fetch_add(left ? 1 : 0, std::memory_order_acq_rel);
+}
+
+Epochs::Moment Epochs::oldest_pin() const {
+  const std::scoped_lock lock(mutex_);
+  Moment least = Session::kUnpinned;
   for (const Session* session : sessions_) least = std::min(least, session->pinned());
   return least;
 }
 
-std::uint64_t Epochs::oldest_pin() const {
+Epochs::Moment Epochs::oldest_pin_barrier() const {
   const std::scoped_lock lock(mutex_);
-  std::uint64_t least = Session::kUnpinned;
-  for (const Session* session : sessions_) least = std::min(least, session->pinned());
-  return least;
-}
-
-std::uint64_t Epochs::oldest_pin_barrier() const {
-  const std::scoped_lock lock(mutex_);
-  std::uint64_t least = Session::kUnpinned;
+  Moment least = Session::kUnpinned;
   for (const Session* session : sessions_) least = std::min(least, session->pinned_barrier());
   return least;
 }
@@ -68,7 +76,7 @@ void Limbo::collect() {
   if (!lock || first_ == nullptr) return;  // somebody is at it; nothing is there
   // A plain look first: barriers take the sessions' cache lines away from their threads.
   if (first_->stamp >= epochs_.oldest_pin()) return;
-  const std::uint64_t pinned = epochs_.oldest_pin_barrier();
+  const Epochs::Moment pinned = epochs_.oldest_pin_barrier();
 
   Deferred* const safe = first_;
   Deferred* last_safe = nullptr;

@@ -23,6 +23,10 @@
 // + 1, so has looked at the slots after it was E + 1, so after the slot was taken. Until the
 // newcomer announces, its slot shows what the predecessor there announced, which is no more than E.
 //
+// Between two epochs this compute node counts on by itself: an operation pins a moment, {epoch,
+// tick}, and its epoch is what matters to others. Ticks are for what only this compute node's
+// operations can hold (Limbo), which need not wait for the others.
+//
 // Thread-safe. observe() is Membership's.
 #pragma once
 
@@ -42,8 +46,15 @@ class Epochs {
  public:
   static constexpr std::uint64_t kGrace = 3;
 
+  // A moment of this compute node: {epoch:44, tick:20}.
+  using Moment = std::uint64_t;
+  static constexpr unsigned kTickBits = 20;
+  static constexpr std::uint64_t epoch_of(Moment moment) { return moment >> kTickBits; }
+  static constexpr Moment start_of(std::uint64_t epoch) { return epoch << kTickBits; }
+
+  Moment now() const { return now_.load(std::memory_order_seq_cst); }
   // The global epoch as last seen by this compute node.
-  std::uint64_t current() const { return current_.load(std::memory_order_seq_cst); }
+  std::uint64_t current() const { return epoch_of(now()); }
   bool safe(std::uint64_t stamp) const { return current() >= stamp + kGrace; }
 
   void join(Session* session);
@@ -53,16 +64,16 @@ class Epochs {
   // What may be announced now: no operation of this compute node pinned an earlier epoch, nor will.
   std::uint64_t announceable() const;
 
-  // The oldest epoch that an operation of this compute node has pinned; kUnpinned where none is
+  // The oldest moment that an operation of this compute node has pinned; kUnpinned where none is
   // under way. With barrier: what the caller wrote before is seen by operations that pin after.
-  std::uint64_t oldest_pin() const;
-  std::uint64_t oldest_pin_barrier() const;
-  // current(), and a barrier: an operation that pins a later epoch sees what the caller wrote
-  // before.
-  std::uint64_t stamp_barrier() { return current_.fetch_add(0, std::memory_order_acq_rel); }
+  Moment oldest_pin() const;
+  Moment oldest_pin_barrier() const;
+  // The moment, which is over then, and a barrier: an operation that pins a later one sees what the
+  // caller wrote before. Where ticks run out, it is over with its epoch.
+  Moment stamp_barrier();
 
  private:
-  std::atomic<std::uint64_t> current_{1};
+  std::atomic<Moment> now_{start_of(1)};
   mutable std::mutex mutex_;
   std::vector<Session*> sessions_;
 };
@@ -72,12 +83,12 @@ class Epochs {
 //
 // An object is deferred after it has been unlinked, stamped s. Claim: operations that hold it have
 // pinned s or less, so once no pin of this compute node is at most s, nobody holds it.
-//   An operation that pinned more than s read current() after our stamp_barrier(), a
+//   An operation that pinned more than s read now() after our stamp_barrier(), a
 //   read-modify-write of the same word, so it sees that the object was unlinked. One that pins s or
 //   less after our look at its session does so by a read-modify-write of the word that we looked at
 //   by one, so it sees it as well.
-// An operation that evicts holds its own victims back until it ends; threads that are always within
-// some operation need the epoch to move once (ComputeNode::kick() hurries it).
+// An operation that evicts holds its own victims back until it ends, and so do those that began
+// before.
 //
 // Thread-safe; collect() costs a glance at each session while nothing is safe.
 class Limbo {

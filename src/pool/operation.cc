@@ -59,15 +59,15 @@ Operation::Operation(Session& session, task::TimePoint deadline, Counters* cost)
   pin();
 }
 
-// Why the epoch is looked at again. announceable() reads current() first and the pins after. If it
+// Why the moment is looked at again. announceable() reads now() first and the pins after. If it
 // missed this pin, its read of the pin precedes our exchange in the one order of all seq_cst
-// operations, so its read of current() precedes our second one: what it announced is at most what
+// operations, so its read of now() precedes our second one: what it announced is at most what
 // we read then, which is what we pin. If the two reads differ, nothing is known of the first: pin
 // again. Operations beside an older one need none of this: the older one's pin covers them, and
 // when it ends, theirs takes its place without a gap.
 void Operation::pin() {
   const Epochs& epochs = node().epochs();
-  epoch_ = epochs.current();
+  pinned_ = epochs.now();
   older_ = session_.newest_;
   session_.newest_ = this;
   if (older_ != nullptr) {
@@ -77,10 +77,10 @@ void Operation::pin() {
   session_.oldest_ = this;
   for (;;) {
     // An exchange rather than a store, which costs the same, so that Limbo's barrier can pair.
-    session_.pinned_.exchange(epoch_, std::memory_order_seq_cst);
-    const std::uint64_t now = epochs.current();
-    if (now == epoch_) return;
-    epoch_ = now;
+    session_.pinned_.exchange(pinned_, std::memory_order_seq_cst);
+    const Epochs::Moment now = epochs.now();
+    if (now == pinned_) return;
+    pinned_ = now;
   }
 }
 
@@ -90,7 +90,7 @@ Operation::~Operation() {
     older_->newer_ = newer_;
   } else {
     session_.oldest_ = newer_;
-    session_.pinned_.store(newer_ != nullptr ? newer_->epoch_ : Session::kUnpinned,
+    session_.pinned_.store(newer_ != nullptr ? newer_->pinned_ : Session::kUnpinned,
                            std::memory_order_release);
   }
   session_.publish();

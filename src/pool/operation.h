@@ -15,6 +15,7 @@
 
 #include "fabric/verbs.h"
 #include "pool/block.h"
+#include "pool/epochs.h"
 #include "task/worker.h"
 #include <pando/result.h>
 #include <pando/stats.h>
@@ -38,7 +39,7 @@ class Session {
   ComputeNode& node() const { return node_; }
   task::Worker& worker() const { return worker_; }
   fabric::Endpoint& endpoint() const { return *endpoint_; }
-  // The epoch of its oldest operation; kUnpinned where none is under way. Any thread.
+  // The moment of its oldest operation (Epochs); kUnpinned where none is under way. Any thread.
   std::uint64_t pinned() const { return pinned_.load(std::memory_order_seq_cst); }
   // The same, and a barrier: what the caller wrote before is seen by every operation that this
   // session starts from kUnpinned after it. Any thread. See Limbo.
@@ -92,7 +93,7 @@ class Operation {
   // none never looks at the clock.
   task::TimePoint deadline() const;
   bool expired() const { return worker().now() >= deadline(); }
-  std::uint64_t epoch() const { return epoch_; }
+  std::uint64_t epoch() const { return Epochs::epoch_of(pinned_); }
 
  private:
   void pin();
@@ -100,7 +101,7 @@ class Operation {
   Session& session_;
   Counters* cost_;
   mutable task::TimePoint deadline_{};  // none yet
-  std::uint64_t epoch_ = 0;
+  Epochs::Moment pinned_ = 0;
   Operation* older_ = nullptr;
   Operation* newer_ = nullptr;
 };

@@ -27,16 +27,16 @@ TEST(Epochs, OnlyTheOldestOperationShows) {
   epochs.observe(start + 2);
   auto third = std::make_unique<Operation>(*member.session);
   EXPECT_EQ(second->epoch(), start + 1);
-  EXPECT_EQ(member.session->pinned(), start);
+  EXPECT_EQ(Epochs::epoch_of(member.session->pinned()), start);
   EXPECT_EQ(epochs.announceable(), start);
 
   second.reset();  // in any order
-  EXPECT_EQ(member.session->pinned(), start);
+  EXPECT_EQ(Epochs::epoch_of(member.session->pinned()), start);
   first.reset();
-  EXPECT_EQ(member.session->pinned(), start + 2);
+  EXPECT_EQ(Epochs::epoch_of(member.session->pinned()), start + 2);
   auto fourth = std::make_unique<Operation>(*member.session);
   third.reset();
-  EXPECT_EQ(member.session->pinned(), start + 2);
+  EXPECT_EQ(Epochs::epoch_of(member.session->pinned()), start + 2);
   fourth.reset();
   EXPECT_EQ(member.session->pinned(), Session::kUnpinned);
   EXPECT_EQ(epochs.announceable(), start + 2);
@@ -289,16 +289,44 @@ TEST(Limbo, WaitsForOperationsOfThisComputeNodeAlone) {
   member.node->limbo().collect();
   EXPECT_EQ(freed, 1);
 
-  // An operation that began an epoch later does not matter.
+  // An operation that began later does not matter, though in the same epoch.
   here = std::make_unique<Operation>(*member.session);
+  const std::uint64_t epoch = here->epoch();
   member.node->limbo().defer(new Counting(freed), count_one);
-  member.node->epochs().observe(member.node->epochs().current() + 1);
   task::Worker worker;
   auto session = member.node->make_session(worker).value();
   Operation later(*session);
+  EXPECT_EQ(later.epoch(), epoch);
+  member.node->limbo().collect();
+  EXPECT_EQ(freed, 1);
   here.reset();
   member.node->limbo().collect();
   EXPECT_EQ(freed, 2);
+}
+
+TEST(Limbo, WaitsForTheEpochWhereTicksRunOut) {
+  Cluster cluster(8 * kMiB);
+  Member member = cluster.join();
+  Epochs& epochs = member.node->epochs();
+  const std::uint64_t epoch = epochs.current();
+  for (std::uint64_t i = 0; i < std::uint64_t{2} << Epochs::kTickBits; ++i) epochs.stamp_barrier();
+  EXPECT_EQ(epochs.current(), epoch);
+
+  std::atomic<int> freed{0};
+  auto here = std::make_unique<Operation>(*member.session);
+  member.node->limbo().defer(new Counting(freed), count_one);
+  here.reset();
+  auto same_tick = std::make_unique<Operation>(*member.session);
+  member.node->limbo().collect();
+  EXPECT_EQ(freed, 0);
+  epochs.observe(epoch + 1);
+  task::Worker worker;
+  const auto session = member.node->make_session(worker).value();
+  const Operation later(*session);
+  EXPECT_EQ(later.epoch(), epoch + 1);
+  same_tick.reset();
+  member.node->limbo().collect();
+  EXPECT_EQ(freed, 1);
 }
 
 TEST(Limbo, RunsTheRestAtTheEnd) {
