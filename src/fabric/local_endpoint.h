@@ -74,7 +74,7 @@ class LocalEndpoint final : public Endpoint {
   // for.
   static constexpr std::size_t kPrefetchedLines = 32;
   // Verbs of a batch under way: a core waits for several lines of memory at a time.
-  static constexpr std::size_t kAhead = 8;
+  static constexpr std::size_t kAhead = 16;
 
   bool post(Batch& batch) override {
     if (auto error = misplaced(batch, view_.sizes())) [[unlikely]] {
