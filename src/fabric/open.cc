@@ -1,6 +1,7 @@
 #include "fabric/open.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <limits>
@@ -39,6 +40,15 @@ Result<bool> parse_masked_cas(const std::string& text) {
   if (text == "emulated") return false;
   return fail(ErrorCode::kInvalidArgument,
               fmt::format("masked_cas: '{}' is neither native nor emulated", text));
+}
+
+Result<std::uint32_t> parse_mtu(const std::string& text) {
+  const auto bytes = base::parse_unsigned("mtu", text, 1, rdma::kMtus.back());
+  if (bytes && rdma::find_mtu(static_cast<std::uint32_t>(*bytes))) {
+    return static_cast<std::uint32_t>(*bytes);
+  }
+  return fail(ErrorCode::kInvalidArgument, fmt::format("mtu: '{}' is none of {}", text,
+                                                       fmt::join(rdma::kMtus, ", ")));
 }
 
 // Stores the value, or hands the error on.
@@ -137,7 +147,7 @@ Status apply_remote(Options& options, std::string_view scheme, const std::string
               fmt::format("'{}' is no parameter of {}; those are key_file, cluster, timeout (in "
                           "milliseconds){}",
                           name, scheme,
-                          scheme == "rdma"  ? ", device, port and gid_index"
+                          scheme == "rdma"  ? ", device, port, gid_index, mtu and masked_cas"
                           : scheme == "tcp" ? ", etcd and masked_cas"
                                             : " and masked_cas"));
 }
@@ -185,9 +195,7 @@ Status apply(rdma::RdmaOptions& options, const std::string& name, const std::str
   if (name == "gid_index") {
     return assign(options.device.gid_index, base::parse_unsigned(name, text, 0, 65535));
   }
-  if (name == "masked_cas") {
-    return fail(ErrorCode::kInvalidArgument, "masked_cas: rdma has none but the emulated one");
-  }
+  if (name == "mtu") return assign(options.mtu, parse_mtu(text));
   return apply_remote(options, "rdma", name, text);
 }
 

@@ -23,6 +23,7 @@ struct Shared {
   Caps caps;
   std::shared_ptr<Cluster> cluster;
   std::shared_ptr<Device> device;
+  Way way;
 };
 
 class RdmaEndpoint final : public tcp::LinkedEndpoint {
@@ -45,8 +46,7 @@ class RdmaEndpoint final : public tcp::LinkedEndpoint {
 
  private:
   std::unique_ptr<tcp::Link> make_link(NodeId node, tcp::Link::Owner& owner) override {
-    return std::make_unique<Link>(cluster(), node, owner, *shared_->device, shared_->options.device,
-                                  arena_);
+    return std::make_unique<Link>(cluster(), node, owner, *shared_->device, shared_->way, arena_);
   }
   std::byte* allocate_registered(std::size_t bytes) override { return arena_.allocate(bytes); }
   void free_registered(std::byte* /*memory*/, std::size_t /*bytes*/) override {}
@@ -87,7 +87,7 @@ class RdmaFabric final : public Fabric {
   std::shared_ptr<const Shared> shared_;
 };
 
-// Looks at every node's door: whether lines are atomic there, and which device of ours leads there.
+// Looks at every node's door: what can be had there, and which device of ours leads there.
 Status look_at_doors(Shared& shared) {
   for (std::size_t i = 0; i < shared.options.nodes.size(); ++i) {
     Cluster::Node& node = shared.cluster->node(static_cast<NodeId>(i));
@@ -96,7 +96,14 @@ Status look_at_doors(Shared& shared) {
       return node.control->enter(shared.options.timeout);
     }();
     if (!door) return fail(door.error());
+    if (door->knows_mtu == 0 && shared.options.mtu != kMtus.back()) {
+      return fail(ErrorCode::kIncompatible,
+                  fmt::format("mtu: memory node {} is of a version that cannot choose it: bring it "
+                              "up to date",
+                              i));
+    }
     shared.caps.line_atomic = shared.caps.line_atomic && door->line_atomic != 0;
+    shared.caps.masked_cas = shared.caps.masked_cas && door->masked_cas != 0;
     auto device = Device::towards(make_address(door->address, door->port), shared.options.device,
                                   shared.options.timeout);
     if (!device) return fail(device.error());
@@ -108,6 +115,7 @@ Status look_at_doors(Shared& shared) {
     }
     if (shared.device == nullptr) shared.device = std::move(*device);
   }
+  shared.caps.masked_cas = shared.caps.masked_cas && shared.device->masked_cas();
   return {};
 }
 
@@ -119,13 +127,16 @@ Result<std::unique_ptr<Fabric>> open_rdma(const RdmaOptions& options) {
   Result<std::shared_ptr<Cluster>> cluster = Cluster::open(options, wire::Purpose::kRdma,
                                                            {.line_atomic = true,
                                                             .write_in_order = false,
-                                                            .masked_cas = false,
+                                                            .masked_cas =
+                                                                options.native_masked_cas,
                                                             .completes_inline = false,
                                                             .inline_limit = kInlineBytes});
   if (!cluster) return fail(cluster.error());
   auto shared = std::make_shared<Shared>(
-      Shared{.options = options, .caps = (*cluster)->caps(), .cluster = *cluster, .device = {}});
+      Shared{.options = options, .caps = (*cluster)->caps(), .cluster = *cluster, .device = {}, .way = {}});
   if (Status looked = look_at_doors(*shared); !looked) return fail(looked.error());
+  shared->way = {
+      .device = options.device, .mtu = options.mtu, .masked_cas = shared->caps.masked_cas};
   return std::make_unique<RdmaFabric>(std::move(shared));
 }
 
