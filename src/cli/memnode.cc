@@ -42,8 +42,8 @@ process, and clients are told so (data lost); with them, the memory of the last 
 and clients go on where they were.
 
 With --etcd the node registers under its cluster's name, and clients find it there: they open
-tcp:?etcd=http://10.0.0.9:2379&cluster=orders. A node that is started while they run is used as
-soon as all of them have seen it.
+tcp:?etcd=http://10.0.0.9:2379&cluster=orders, or rdma:?etcd=… where it has --rdma. A node that is
+started while they run is used as soon as all of them have seen it.
 
 Examples:
   pando memnode --size 4GiB
@@ -270,12 +270,12 @@ int run(const MemnodeWords& words) {
     places.push_back(place.to_string());
     exposed |= !is_loopback(place);
   }
-  (*log)->event("memory", fmt::format("{}, {}", base::format_size(memory->bytes()),
-                                      memory->survived() ? "taken over as it was"
-                                      : memory->lost()
-                                          ? "emptied: its on-chip memory was in a card when its "
-                                            "last process was killed, and what it held is lost"
-                                          : "fresh"));
+  (*log)->event("memory",
+                fmt::format("{}, {}", base::format_size(memory->bytes()),
+                            memory->survived() ? "taken over as it was"
+                            : memory->lost() ? "emptied: its on-chip memory was in a card when its "
+                                               "last process was killed, and what it held is lost"
+                                             : "fresh"));
   if (exposed && request->server.key.empty()) {
     (*log)->event("warning",
                   "anyone who reaches this address may read and change the memory; give "
@@ -351,9 +351,10 @@ Command add_memnode(CLI::App& app) {
       ->type_name("SIZE")
       ->capture_default_str();
   parser
-      ->add_option("--onchip-in", words->onchip_in,
-                   "With --rdma, where those are: card; host, the memory of this machine; auto, "
-                   "the card if it has so much and nothing is lost by it (neither --shm nor --file)")
+      ->add_option(
+          "--onchip-in", words->onchip_in,
+          "With --rdma, where those are: card; host, the memory of this machine; auto, "
+          "the card if it has so much and nothing is lost by it (neither --shm nor --file)")
       ->type_name("WORD")
       ->capture_default_str();
   parser

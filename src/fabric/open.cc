@@ -47,8 +47,8 @@ Result<std::uint32_t> parse_mtu(const std::string& text) {
   if (bytes && rdma::find_mtu(static_cast<std::uint32_t>(*bytes))) {
     return static_cast<std::uint32_t>(*bytes);
   }
-  return fail(ErrorCode::kInvalidArgument, fmt::format("mtu: '{}' is none of {}", text,
-                                                       fmt::join(rdma::kMtus, ", ")));
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("mtu: '{}' is none of {}", text, fmt::join(rdma::kMtus, ", ")));
 }
 
 // Stores the value, or hands the error on.

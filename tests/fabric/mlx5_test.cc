@@ -1,5 +1,8 @@
 // Masked compare-and-swap as mlx5 cards read it. There is no card here: what they would be given is
-// compared with bytes that are written out, and a queue pair that notes its calls stands for theirs.
+// compared with bytes that are written out, and a queue pair that notes its calls stands for
+// theirs.
+
+#include "fabric/rdma/mlx5.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +15,6 @@
 #include <string>
 #include <vector>
 
-#include "fabric/rdma/mlx5.h"
 #include "fabric/rdma/queue.h"
 
 namespace pando::fabric::rdma {
@@ -187,7 +189,8 @@ TEST(Mlx5, RequestsOfAPartKeepTheirOrderAndShareADoorbell) {
   requests[2].work.opcode = IBV_WR_RDMA_WRITE;
   requests[2].work.send_flags = IBV_SEND_INLINE;
   requests[2].work.wr.rdma = {.remote_addr = 200, .rkey = 2};
-  requests[2].piece = {.addr = reinterpret_cast<std::uint64_t>(text.data()), .length = 5, .lkey = 0};
+  requests[2].piece = {
+      .addr = reinterpret_cast<std::uint64_t>(text.data()), .length = 5, .lkey = 0};
   requests[3].work.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
   requests[3].work.wr.atomic = {.remote_addr = 300, .compare_add = 11, .swap = 12, .rkey = 3};
   requests[3].piece = {.addr = 8, .length = 8, .lkey = 9};

@@ -153,8 +153,8 @@ TEST_F(OnChip, MemoryOfANodeThatRunsIsLeftAlone) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    const auto second = NodeMemory::make(
-        {.bytes = kBytes, .onchip_bytes = 4096, .shm = name_, .cluster = "blue"});
+    const auto second =
+        NodeMemory::make({.bytes = kBytes, .onchip_bytes = 4096, .shm = name_, .cluster = "blue"});
     const bool right = !second && second.error().code() == ErrorCode::kBusy &&
                        second.error().detail().contains(std::to_string(getppid()));
     _exit(right ? 0 : 1);

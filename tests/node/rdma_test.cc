@@ -208,7 +208,8 @@ TEST_P(RdmaDoor, WhatOnlyCardsHaveIsNotClaimed) {
                               .onchip_place = node::OnChipPlace::kCard};
   const auto refused = node::Server::open(memory, options);
   ASSERT_FALSE(refused);
-  EXPECT_THAT(refused.error().detail(), HasSubstr("has 0B of memory on its chip, less than 256KiB"));
+  EXPECT_THAT(refused.error().detail(),
+              HasSubstr("has 0B of memory on its chip, less than 256KiB"));
   EXPECT_EQ(memory.header().onchip_in_card, 0u);
   options.onchip_place = node::OnChipPlace::kAutomatic;
   const auto server = node::Server::open(memory, options);

@@ -32,7 +32,7 @@ struct ServerOptions {
   // of this thread or of processes that map the memory would not be atomic with one another.
   std::optional<wire::Place> rdma;
   OnChipPlace onchip_place = OnChipPlace::kAutomatic;  // with `rdma`
-  std::string key;  // empty: everyone may come in
+  std::string key;                                     // empty: everyone may come in
   std::string cluster;
   std::size_t max_connections = 4096;
   std::chrono::microseconds spin{50};

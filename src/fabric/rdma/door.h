@@ -32,10 +32,11 @@ class Door {
   using Guest = std::uint64_t;  // 0 is nobody
 
   // `place`: an address of a device, or a device's name as the host; port 0 has the system choose.
-  // The memory outlives the door. An error where the on-chip memory shall be in the card, and cannot.
-  static Result<std::unique_ptr<Door>> open(const node::NodeMemory& memory,
-                                            const wire::Place& place,
-                                            node::OnChipPlace onchip = node::OnChipPlace::kAutomatic);
+  // The memory outlives the door. An error where the on-chip memory shall be in the card, and
+  // cannot.
+  static Result<std::unique_ptr<Door>> open(
+      const node::NodeMemory& memory, const wire::Place& place,
+      node::OnChipPlace onchip = node::OnChipPlace::kAutomatic);
   ~Door();
   Door(const Door&) = delete;
   Door& operator=(const Door&) = delete;
@@ -81,9 +82,9 @@ class Door {
   std::shared_ptr<Device> device_;
   Owned<ibv_cq> queue_;  // nothing ever completes here: guests do all the work
   Owned<ibv_mr> memory_;
-  Owned<ibv_mr> onchip_;           // of the node's memory, or
+  Owned<ibv_mr> onchip_;              // of the node's memory, or
   std::unique_ptr<ChipMemory> card_;  // the card's own
-  wire::Door offer_;  // all but the token
+  wire::Door offer_;                  // all but the token
   Guest last_guest_ = 0;
   std::map<Guest, Invited> guests_;  // goes first
 };

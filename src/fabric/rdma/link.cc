@@ -31,8 +31,8 @@ std::uint8_t ack_timeout(std::chrono::milliseconds time) {
 
 }  // namespace
 
-Link::Link(tcp::Cluster& cluster, NodeId id, Owner& owner, const Device& device,
-           const Way& way, Arena& arena)
+Link::Link(tcp::Cluster& cluster, NodeId id, Owner& owner, const Device& device, const Way& way,
+           Arena& arena)
     : tcp::Link(cluster, id, owner),
       device_(device),
       way_(way),
@@ -83,8 +83,8 @@ void Link::connect(const wire::Door& door) {
   }
   SocketAddress to = make_address(door.address, door.port);
   const auto time = static_cast<int>(cluster().options().timeout.count());
-  if (rdma_resolve_addr(id_.get(), way_.device.name.empty() ? nullptr : source.get(), to.get(), time) !=
-      0) {
+  if (rdma_resolve_addr(id_.get(), way_.device.name.empty() ? nullptr : source.get(), to.get(),
+                        time) != 0) {
     lost(rdma_error(fmt::format("{}, by RDMA at {}", name(), to.to_string()), errno));
   }
 }

@@ -62,9 +62,9 @@ bool has_masked_cas(ibv_context& device) {
 }
 
 bool tells_masked_cas(std::span<const std::byte, kAtomicCapsBytes> atomic_caps) {
-  // atomic_caps of mlx5_ifc.h, from bit 0x40: how words return, in two bits, 1 being the processor's
-  // order; from 0x90: kinds, of which bit 2 is the masked ("extended") compare-and-swap; from 0xb0:
-  // sizes that reliable queue pairs take, as powers of two.
+  // atomic_caps of mlx5_ifc.h, from bit 0x40: how words return, in two bits, 1 being the
+  // processor's order; from 0x90: kinds, of which bit 2 is the masked ("extended")
+  // compare-and-swap; from 0xb0: sizes that reliable queue pairs take, as powers of two.
   const unsigned order = std::to_integer<unsigned>(atomic_caps[0x40 / 8]) >> 6;
   const unsigned kinds = big_word(&atomic_caps[0x90 / 8]);
   const unsigned sizes = big_word(&atomic_caps[0xb0 / 8]);
@@ -152,6 +152,17 @@ std::unique_ptr<Queue> make_masked_queue(const Device& device, ibv_qp_init_attr_
   Owned<ibv_qp> pair(mlx5dv_create_qp(device.context(), &wanted, &own));
   if (pair == nullptr) return nullptr;
   return std::make_unique<MaskedQueue>(std::move(pair));
+}
+
+bool makes_masked_queues(const Device& device) {
+  const Owned<ibv_cq> completions(ibv_create_cq(device.context(), 1, nullptr, nullptr, 0));
+  if (completions == nullptr) return false;
+  const ibv_qp_cap room = {.max_send_wr = 1,
+                           .max_recv_wr = 1,
+                           .max_send_sge = 1,
+                           .max_recv_sge = 1,
+                           .max_inline_data = 0};
+  return make_masked_queue(device, describe_pair(device, *completions, room)) != nullptr;
 }
 
 }  // namespace pando::fabric::rdma

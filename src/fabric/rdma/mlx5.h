@@ -1,5 +1,6 @@
-// The masked compare-and-swap of NVIDIA's cards (ConnectX-4 and later, driver mlx5), which the verbs
-// of rdma-core have no word for: work requests written out byte by byte, as the card reads them.
+// The masked compare-and-swap of NVIDIA's cards (ConnectX-4 and later, driver mlx5), which the
+// verbs of rdma-core have no word for: work requests written out byte by byte, as the card reads
+// them.
 //
 // UNTESTED ON HARDWARE. The bytes, what is asked of a card and the order of calls have unit tests;
 // no card has ever read them. masked_cas=emulated in a pool's URL does without.
@@ -23,7 +24,7 @@
 
 #include "fabric/rdma/queue.h"
 
-struct mlx5dv_qp_ex;
+struct mlx5dv_qp_ex;  // NOLINT(readability-identifier-naming): rdma-core's
 
 namespace pando::fabric::rdma {
 
@@ -37,13 +38,16 @@ bool tells_masked_cas(std::span<const std::byte, kAtomicCapsBytes> atomic_caps);
 // A queue that takes requests of every kind; nullptr with errno where there is none to be had.
 std::unique_ptr<Queue> make_masked_queue(const Device& device, ibv_qp_init_attr_ex wanted);
 
+// Whether such queues can be had: drivers and kernels differ, whatever the card has.
+bool makes_masked_queues(const Device& device);
+
 // The request as the card reads it, but for the number that its driver gives it: segments of 16
 // bytes for control, remote address, words, masks and local address. REQUIRES: a masked one.
 using RawRequest = std::array<std::byte, 80>;
 RawRequest encode_masked_cas(std::uint32_t pair_number, const Request& request);
 
-// Queue::post by calls of a queue pair that was made for them: one doorbell, and between requests of
-// the verbs' own kinds the raw ones in their place.
+// Queue::post by calls of a queue pair that was made for them: one doorbell, and between requests
+// of the verbs' own kinds the raw ones in their place.
 int post_by_calls(ibv_qp_ex& pair, mlx5dv_qp_ex& raw, std::span<const Request> requests);
 
 }  // namespace pando::fabric::rdma

@@ -9,6 +9,7 @@
 
 #include "fabric/rdma/arena.h"
 #include "fabric/rdma/link.h"
+#include "fabric/rdma/mlx5.h"
 #include "fabric/tcp/cluster.h"
 #include "fabric/tcp/endpoint.h"
 
@@ -42,8 +43,8 @@ class Doors {
 Status Doors::look(NodeId id, wire::ControlLink& link) {
   const Result<wire::Door> door = link.enter(options_.timeout);
   if (!door) return fail(door.error());
-  auto device = Device::towards(make_address(door->address, door->port), options_.device,
-                                options_.timeout);
+  auto device =
+      Device::towards(make_address(door->address, door->port), options_.device, options_.timeout);
   if (!device) return fail(device.error());
   const std::scoped_lock lock(mutex_);
   if (Status taken = take(id, *door, **device); !taken) return taken;
@@ -67,11 +68,12 @@ Status Doors::take(NodeId id, const wire::Door& door, const Device& device) {
   const bool line_atomic = line_atomic_ && door.line_atomic != 0;
   const bool masked_cas = masked_cas_ && door.masked_cas != 0 && device.masked_cas();
   if (settled_ && (line_atomic != line_atomic_ || masked_cas != masked_cas_)) {
-    return fail(ErrorCode::kIncompatible,
-                fmt::format("memory node {} has a card that cannot do what those of the others do: "
-                            "{}; clients that are opened anew can use it",
-                            id, line_atomic != line_atomic_ ? "keep lines whole"
-                                                            : "masked compare-and-swap"));
+    return fail(
+        ErrorCode::kIncompatible,
+        fmt::format("memory node {} has a card that cannot do what those of the others do: "
+                    "{}; clients that are opened anew can use it",
+                    id,
+                    line_atomic != line_atomic_ ? "keep lines whole" : "masked compare-and-swap"));
   }
   line_atomic_ = line_atomic;
   masked_cas_ = masked_cas;
@@ -81,6 +83,7 @@ Status Doors::take(NodeId id, const wire::Door& door, const Device& device) {
 std::shared_ptr<Device> Doors::settle(Caps& caps) {
   const std::scoped_lock lock(mutex_);
   settled_ = true;
+  masked_cas_ = masked_cas_ && makes_masked_queues(*device_);
   caps.line_atomic = line_atomic_;
   caps.masked_cas = masked_cas_;
   return device_;
