@@ -68,6 +68,11 @@ bool Link::take(const wire::Frame& frame, std::span<const std::byte> body) {
 }
 
 void Link::connect(const wire::Door& door) {
+  if ((way_.line_atomic && door.line_atomic == 0) || (way_.masked_cas && door.masked_cas == 0)) {
+    return refused(Error(ErrorCode::kIncompatible,
+                         name() + " has come back with a device that cannot do what the one before "
+                                  "it did; open the pool anew"));
+  }
   door_ = door;
   Result<Owned<rdma_event_channel>> channel = make_channel();
   if (!channel) return lost(channel.error());

@@ -32,7 +32,9 @@ inline constexpr std::uint32_t kInlineBytes = 256;
 struct Way {
   DeviceChoice device;
   std::uint32_t mtu = kMtus.back();  // at most
-  bool masked_cas = false;           // is the card's own, at both ends
+  // What their users rely on: no line is ever torn; masked compare-and-swap is the cards' own.
+  bool line_atomic = false;
+  bool masked_cas = false;
 };
 
 class Link final : public tcp::Link {

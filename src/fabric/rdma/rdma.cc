@@ -175,8 +175,10 @@ Result<std::unique_ptr<Fabric>> open_rdma(const RdmaOptions& options) {
   auto shared = std::make_shared<Shared>(
       Shared{.options = options, .caps = (*cluster)->caps(), .cluster = *cluster});
   shared->device = doors->settle(shared->caps);
-  shared->way = {
-      .device = options.device, .mtu = options.mtu, .masked_cas = shared->caps.masked_cas};
+  shared->way = {.device = options.device,
+                 .mtu = options.mtu,
+                 .line_atomic = shared->caps.line_atomic,
+                 .masked_cas = shared->caps.masked_cas};
   return std::make_unique<RdmaFabric>(std::move(shared));
 }
 
