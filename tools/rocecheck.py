@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Checks the RoCEv2 packets in a pcap file: every one must have a right ICRC.
 
-usage: rocecheck.py FILE [AT_LEAST]
+usage: rocecheck.py FILE [AT_LEAST [MTU]]
 
-Prints how many packets there were by opcode, and how many were refused by their receiver. Exit code
-1 where an ICRC is wrong, or where there were fewer packets than AT_LEAST (1 unless given).
+Prints how many packets there were by opcode, the most that one carried, and how many were refused by
+their receiver. Exit code 1 where an ICRC is wrong, where there were fewer packets than AT_LEAST (1
+unless given), or where the most that one carried is not MTU.
 """
 
 import collections
@@ -26,6 +27,8 @@ OPCODES = {
     0x64: "UD_SEND_ONLY",
 }
 WITH_SYNDROME = (0x11, 0x12)
+# Headers of READs' answers and of WRITEs, between the base header and what they carry.
+HEADER_BYTES = {0x06: 16, 0x07: 0, 0x08: 0, 0x0A: 16, 0x0D: 4, 0x0E: 0, 0x0F: 4, 0x10: 4}
 
 
 def frames(path):
@@ -66,10 +69,11 @@ def icrc_is_right(packet, transport):
     return expected == struct.unpack("<I", packet[-ICRC_BYTES:])[0]
 
 
-def main(path, at_least=1):
+def main(path, at_least=1, mtu=None):
     opcodes = collections.Counter()
     refused = collections.Counter()
     wrong = 0
+    most = 0
     for frame in frames(path):
         found = roce_packet(frame)
         if found is None:
@@ -79,18 +83,24 @@ def main(path, at_least=1):
         opcodes[OPCODES.get(opcode, hex(opcode))] += 1
         if not icrc_is_right(packet, transport):
             wrong += 1
+        if opcode in HEADER_BYTES:
+            carried = len(packet) - transport - BTH_BYTES - HEADER_BYTES[opcode] - ICRC_BYTES
+            most = max(most, carried)
         if opcode in WITH_SYNDROME and (kind := packet[transport + BTH_BYTES] >> 5):
             refused[{1: "receiver not ready", 3: "negative"}.get(kind, kind)] += 1
     total = sum(opcodes.values())
     print(f"{total} RoCEv2 packets, {wrong} with a wrong ICRC")
     print("by opcode:", ", ".join(f"{name} {count}" for name, count in opcodes.most_common()))
+    print(f"the most that one carried: {most} bytes")
     print("refused:", ", ".join(f"{name} {count}" for name, count in refused.items()) or "none")
     if total < at_least:
         print(f"fewer than {at_least}")
-    return 0 if wrong == 0 and total >= at_least else 1
+    if mtu not in (None, most):
+        print(f"not {mtu}")
+    return 0 if wrong == 0 and total >= at_least and mtu in (None, most) else 1
 
 
 if __name__ == "__main__":
-    if len(sys.argv) not in (2, 3):
+    if len(sys.argv) not in (2, 3, 4):
         sys.exit(__doc__)
     sys.exit(main(sys.argv[1], *map(int, sys.argv[2:])))

@@ -30,6 +30,7 @@ namespace {
 
 using fabric::node::HugePages;
 using fabric::node::NodeMemory;
+using fabric::node::OnChipPlace;
 using fabric::node::Server;
 
 constexpr const char* kMemnodeFooter =
@@ -41,8 +42,8 @@ process, and clients are told so (data lost); with them, the memory of the last 
 and clients go on where they were.
 
 With --etcd the node registers under its cluster's name, and clients find it there: they open
-tcp:?etcd=http://10.0.0.9:2379&cluster=orders. A node that is started while they run is used as
-soon as all of them have seen it.
+tcp:?etcd=http://10.0.0.9:2379&cluster=orders, or rdma:?etcd=… where it has --rdma. A node that is
+started while they run is used as soon as all of them have seen it.
 
 Examples:
   pando memnode --size 4GiB
@@ -62,6 +63,7 @@ struct MemnodeWords {
   std::string shm;
   std::string file;
   std::string onchip = "256KiB";
+  std::string onchip_in = "auto";
   std::string huge = "where-free";
   int numa = -1;
   bool prefault = false;
@@ -87,6 +89,16 @@ Result<HugePages> parse_huge(const std::string& text) {
   if (text == "where-free") return HugePages::kWhereFree;
   if (text == "on") return HugePages::kRequired;
   return invalid("--huge", fmt::format("'{}' is none of on, off and where-free", text));
+}
+
+Result<OnChipPlace> parse_onchip_in(const std::string& text, bool rdma) {
+  if (text == "auto") return OnChipPlace::kAutomatic;
+  if (text == "host") return OnChipPlace::kHost;
+  if (text != "card") {
+    return invalid("--onchip-in", fmt::format("'{}' is none of auto, card and host", text));
+  }
+  if (!rdma) return invalid("--onchip-in", "only verbs by RDMA reach a card's memory; give --rdma");
+  return OnChipPlace::kCard;
 }
 
 // ADDRESS[:PORT] or DEVICE[:PORT]. The port may be left to the system: clients are told.
@@ -159,6 +171,9 @@ Result<Request> parse(const MemnodeWords& words) {
     if (!place) return invalid("--rdma", place.error().detail());
     request.server.rdma = std::move(*place);
   }
+  auto onchip_place = parse_onchip_in(words.onchip_in, request.server.rdma.has_value());
+  if (!onchip_place) return fail(onchip_place.error());
+  request.server.onchip_place = *onchip_place;
   if (!words.key_file.empty()) {
     auto key = base::read_key(words.key_file);
     if (!key) return invalid("--key-file", key.error().detail());
@@ -255,8 +270,12 @@ int run(const MemnodeWords& words) {
     places.push_back(place.to_string());
     exposed |= !is_loopback(place);
   }
-  (*log)->event("memory", fmt::format("{}, {}", base::format_size(memory->bytes()),
-                                      memory->survived() ? "taken over as it was" : "fresh"));
+  (*log)->event("memory",
+                fmt::format("{}, {}", base::format_size(memory->bytes()),
+                            memory->survived() ? "taken over as it was"
+                            : memory->lost() ? "emptied: its on-chip memory was in a card when its "
+                                               "last process was killed, and what it held is lost"
+                                             : "fresh"));
   if (exposed && request->server.key.empty()) {
     (*log)->event("warning",
                   "anyone who reaches this address may read and change the memory; give "
@@ -265,7 +284,16 @@ int run(const MemnodeWords& words) {
   if (const auto http = (*server)->http_place()) {
     (*log)->event("http", fmt::format("http://{}/metrics", http->to_string()));
   }
-  if (const auto rdma = (*server)->rdma_place()) (*log)->event("rdma", rdma->to_string());
+  if (const auto rdma = (*server)->rdma_place()) {
+    const bool in_card = (*server)->onchip_in_card();
+    (*log)->event("rdma", fmt::format("{}, on-chip memory in the {}", rdma->to_string(),
+                                      in_card ? "card" : "host"));
+    if (in_card && memory->outlives_process()) {
+      (*log)->event("warning",
+                    "the on-chip memory is in the card: if this process is killed, all that the "
+                    "memory holds is lost");
+    }
+  }
   std::unique_ptr<fabric::etcd::Registration> registration;
   if (request->registry) {
     auto entered = enter(*request, *memory, **server, **log);
@@ -319,8 +347,15 @@ Command add_memnode(CLI::App& app) {
       ->capture_default_str();
   parser->add_option("--numa", words->numa, "Take the memory from this NUMA node")->type_name("N");
   parser->add_flag("--prefault", words->prefault, "Touch every page before serving");
-  parser->add_option("--onchip", words->onchip, "Bytes that stand for on-chip memory")
+  parser->add_option("--onchip", words->onchip, "Bytes of on-chip memory, for locks")
       ->type_name("SIZE")
+      ->capture_default_str();
+  parser
+      ->add_option(
+          "--onchip-in", words->onchip_in,
+          "With --rdma, where those are: card; host, the memory of this machine; auto, "
+          "the card if it has so much and nothing is lost by it (neither --shm nor --file)")
+      ->type_name("WORD")
       ->capture_default_str();
   parser
       ->add_option("--key-file", words->key_file,

@@ -1,6 +1,7 @@
 #include "fabric/open.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <limits>
@@ -41,6 +42,15 @@ Result<bool> parse_masked_cas(const std::string& text) {
               fmt::format("masked_cas: '{}' is neither native nor emulated", text));
 }
 
+Result<std::uint32_t> parse_mtu(const std::string& text) {
+  const auto bytes = base::parse_unsigned("mtu", text, 1, rdma::kMtus.back());
+  if (bytes && rdma::find_mtu(static_cast<std::uint32_t>(*bytes))) {
+    return static_cast<std::uint32_t>(*bytes);
+  }
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("mtu: '{}' is none of {}", text, fmt::join(rdma::kMtus, ", ")));
+}
+
 // Stores the value, or hands the error on.
 template <class To, class From>
 Status assign(To& to, const Result<From>& value) {
@@ -73,16 +83,19 @@ Status set_places(Options& options, std::string_view places, std::string_view ex
               fmt::format("the memory nodes are missing, as in {}", example));
 }
 
-constexpr std::string_view kTcpExample =
-    "tcp:10.0.0.1:7470,10.0.0.2:7470 or tcp:?etcd=http://10.0.0.9:2379&cluster=orders";
-
-Status set_place(tcp::TcpOptions& options, std::string_view /*scheme*/, std::string_view place) {
-  if (place.empty()) return {};  // etcd knows them; finish() makes sure that it is named
-  return set_places(options, place, kTcpExample);
+std::string remote_example(std::string_view scheme) {
+  return fmt::format(
+      "{0}:10.0.0.1:7470,10.0.0.2:7470 or {0}:?etcd=http://10.0.0.9:2379&cluster=orders", scheme);
 }
 
-Status set_place(rdma::RdmaOptions& options, std::string_view /*scheme*/, std::string_view place) {
-  return set_places(options, place, "rdma:10.0.0.1:7470,10.0.0.2:7470");
+Status set_place(tcp::TcpOptions& options, std::string_view scheme, std::string_view place) {
+  if (place.empty()) return {};  // etcd knows them; finish() makes sure that it is named
+  return set_places(options, place, remote_example(scheme));
+}
+
+Status set_place(rdma::RdmaOptions& options, std::string_view scheme, std::string_view place) {
+  tcp::TcpOptions& remote = options;
+  return set_place(remote, scheme, place);
 }
 
 Status set_place(mapped::MappedOptions& options, std::string_view /*scheme*/,
@@ -137,7 +150,7 @@ Status apply_remote(Options& options, std::string_view scheme, const std::string
               fmt::format("'{}' is no parameter of {}; those are key_file, cluster, timeout (in "
                           "milliseconds){}",
                           name, scheme,
-                          scheme == "rdma"  ? ", device, port and gid_index"
+                          scheme == "rdma"  ? ", etcd, device, port, gid_index, mtu and masked_cas"
                           : scheme == "tcp" ? ", etcd and masked_cas"
                                             : " and masked_cas"));
 }
@@ -163,14 +176,20 @@ Status apply(Options& options, const std::string& name, const std::string& text)
   const std::optional<Status> common = apply_common(options, name, text);
   return common ? *common : apply_own(options, name, text);
 }
-Status apply(tcp::TcpOptions& options, const std::string& name, const std::string& text) {
+// Those of memory nodes that may be found through etcd.
+Status apply_networked(tcp::TcpOptions& options, std::string_view scheme, const std::string& name,
+                       const std::string& text) {
   if (name == "etcd") {
     auto endpoints = etcd::parse_endpoints(text);
     if (!endpoints) return fail(endpoints.error().code(), "etcd: " + endpoints.error().detail());
     options.registry.emplace().endpoints = std::move(*endpoints);
     return {};
   }
-  return apply_remote(options, "tcp", name, text);
+  return apply_remote(options, scheme, name, text);
+}
+
+Status apply(tcp::TcpOptions& options, const std::string& name, const std::string& text) {
+  return apply_networked(options, "tcp", name, text);
 }
 Status apply(mapped::MappedOptions& options, const std::string& name, const std::string& text) {
   return apply_remote(options, "mapped", name, text);
@@ -185,21 +204,19 @@ Status apply(rdma::RdmaOptions& options, const std::string& name, const std::str
   if (name == "gid_index") {
     return assign(options.device.gid_index, base::parse_unsigned(name, text, 0, 65535));
   }
-  if (name == "masked_cas") {
-    return fail(ErrorCode::kInvalidArgument, "masked_cas: rdma has none but the emulated one");
-  }
-  return apply_remote(options, "rdma", name, text);
+  if (name == "mtu") return assign(options.mtu, parse_mtu(text));
+  return apply_networked(options, "rdma", name, text);
 }
 
 // What only all parameters together tell.
 template <class Options>
-Status finish(Options&) {
+Status finish(Options&, std::string_view /*scheme*/) {
   return {};
 }
-Status finish(tcp::TcpOptions& options) {
+Status finish(tcp::TcpOptions& options, std::string_view scheme) {
   if (!options.registry && options.nodes.empty()) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("the memory nodes are missing, as in {}", kTcpExample));
+                fmt::format("the memory nodes are missing, as in {}", remote_example(scheme)));
   }
   if (!options.registry) return {};
   if (!options.nodes.empty()) {
@@ -208,6 +225,10 @@ Status finish(tcp::TcpOptions& options) {
   }
   options.registry->cluster = options.cluster;
   return options.registry->check();
+}
+Status finish(rdma::RdmaOptions& options, std::string_view scheme) {
+  tcp::TcpOptions& remote = options;
+  return finish(remote, scheme);
 }
 
 using Opened = Result<std::unique_ptr<Fabric>>;
@@ -222,7 +243,7 @@ Opened open_url(std::string_view scheme, std::string_view text) {
   for (const auto& [name, value] : rest->settings) {
     if (Status ok = apply(options, name, value); !ok) return fail(ok.error());
   }
-  if (Status ok = finish(options); !ok) return fail(ok.error());
+  if (Status ok = finish(options, scheme); !ok) return fail(ok.error());
   return Open(options);
 }
 

@@ -17,6 +17,7 @@
 
 #include "cluster/daemon.h"
 #include "cluster/etcd_server.h"
+#include "support/memory_nodes.h"
 #include <pando/pando.h>
 
 namespace pando::testing {
@@ -35,12 +36,15 @@ class Etcd : public ::testing::Test {
     etcd.emplace();
   }
 
+  // By RDMA where there is a device for tests.
+  static std::string scheme() { return rdma_address() != nullptr ? "rdma:" : "tcp:"; }
   std::string url(const std::string& cluster = "test") const {
-    return "tcp:?etcd=" + etcd->url() + "&cluster=" + cluster;
+    return scheme() + "?etcd=" + etcd->url() + "&cluster=" + cluster;
   }
   std::unique_ptr<Daemon> node(const std::string& size, std::vector<std::string> more = {},
                                const std::string& cluster = "test") const {
     std::vector<std::string> words = {"--size", size, "--etcd", etcd->url(), "--cluster", cluster};
+    if (rdma_address() != nullptr) words.insert(words.end(), {"--rdma", rdma_address()});
     words.insert(words.end(), more.begin(), more.end());
     return std::make_unique<Daemon>(words);
   }
@@ -131,7 +135,7 @@ TEST_P(Growth, AFullPoolGoesOnWithAFourthNode) {
     ASSERT_EQ(thirds.get(key).value_or("nothing"), value_of(key));
   }
   // A list of the nodes works too, if it has all of them.
-  std::string list = "tcp:";
+  std::string list = scheme();
   for (const auto& each : nodes) list += each->place() + (each == nodes.back() ? "" : ",");
   EXPECT_TRUE(Pool::open(list + "?cluster=test"));
   list.resize(list.rfind(','));

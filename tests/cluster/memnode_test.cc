@@ -74,6 +74,9 @@ TEST(Memnode, SaysWhatIsWrong) {
   EXPECT_THAT(failure_of({"--size", "2MiB", "--log-file", "/no/such/log"}),
               HasSubstr("--log-file: '/no/such/log'"));
   EXPECT_THAT(failure_of({"--size", "2MiB", "--huge", "maybe"}), HasSubstr("--huge: 'maybe'"));
+  EXPECT_THAT(failure_of({"--size", "2MiB", "--onchip-in", "chip"}),
+              HasSubstr("--onchip-in: 'chip' is none of auto, card and host"));
+  EXPECT_THAT(failure_of({"--size", "2MiB", "--onchip-in", "card"}), HasSubstr("give --rdma"));
   EXPECT_THAT(failure_of({"--size", "2MiB", "--file", "/no/such/file"}),
               HasSubstr("'/no/such/file' cannot be opened"));
   EXPECT_THAT(failure_of({"--size", "2MiB", "--listen", "somewhere"}),

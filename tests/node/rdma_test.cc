@@ -14,6 +14,7 @@
 #include "fabric/conformance.h"
 #include "fabric/open.h"
 #include "fabric/rdma/device.h"
+#include "fabric/rdma/queue.h"
 #include "fabric/wire/control.h"
 #include "support/memory_nodes.h"
 
@@ -29,7 +30,7 @@ constexpr Address kGuestWord(0, 4096);
 // A connection with a token, and WRITEs through it, past all of our code.
 class RawGuest {
  public:
-  RawGuest(const wire::Door& door, const base::Digest& token) : door_(door) {
+  RawGuest(const wire::Door& door, const base::Digest& token, std::uint32_t mtu = 0) : door_(door) {
     rdma_cm_id* id = nullptr;
     if (rdma_create_id(nullptr, &id, nullptr, RDMA_PS_TCP) != 0) return;
     id_.reset(id);
@@ -45,7 +46,7 @@ class RawGuest {
         rdma_resolve_route(id, 5'000) != 0 || rdma_create_qp(id, nullptr, &wanted) != 0) {
       return;
     }
-    const wire::Ticket ticket{.token = token};
+    const wire::Ticket ticket{.token = token, .mtu = mtu};
     rdma_conn_param parameters{};
     parameters.private_data = &ticket;
     parameters.private_data_len = sizeof(ticket);
@@ -168,6 +169,54 @@ TEST_P(RdmaDoor, NothingBesideTheMemoryIsServed) {
         guest.write(7, before ? door.memory_at - 8 : door.memory_at + nodes_.memory(0).bytes()));
   }
   EXPECT_TRUE(open_fabric(nodes_.rdma_url() + "?timeout=20000")) << "the node goes on";
+}
+
+// Sides that do not agree on it take each other's packets for broken ones.
+TEST_P(RdmaDoor, TheMtuIsTheGuestsChoice) {
+  constexpr std::size_t kBytes = 100'000;
+  for (const std::uint32_t mtu : rdma::kMtus) {
+    Client client(
+        open_fabric(nodes_.rdma_url() + "?timeout=20000&mtu=" + std::to_string(mtu)).value());
+    const Buffer out = client.endpoint().buffer(kBytes);
+    const Buffer in = client.endpoint().buffer(kBytes);
+    for (std::size_t i = 0; i < kBytes; ++i) out.data()[i] = static_cast<std::byte>(i * mtu % 251);
+    Batch batch;
+    batch.write(kWord, out.data(), kBytes);
+    batch.read(kWord, in.data(), kBytes);
+    const Status done = client.submit(batch);
+    ASSERT_TRUE(done) << mtu << ": " << done.error().message();
+    EXPECT_EQ(std::memcmp(out.data(), in.data(), kBytes), 0) << mtu;
+  }
+}
+
+TEST_P(RdmaDoor, AnMtuThatThereIsNotIsRefused) {
+  auto link = come(nodes_, 0, 1);
+  const wire::Door door = link.enter(20s).value();
+  EXPECT_EQ(door.knows_mtu, 1);
+  EXPECT_FALSE(RawGuest(door, door.token, 1500).in());
+}
+
+// Soft-RoCE has neither.
+TEST_P(RdmaDoor, WhatOnlyCardsHaveIsNotClaimed) {
+  auto link = come(nodes_, 0, 1);
+  EXPECT_EQ(link.enter(20s).value().masked_cas, 0);
+  const auto fabric = open_fabric(nodes_.rdma_url() + "?timeout=20000&masked_cas=native").value();
+  EXPECT_FALSE(fabric->caps().masked_cas);
+  EXPECT_NE(nodes_.memory(0).header().onchip_in_card, 1u);
+
+  const auto memory = node::NodeMemory::make({.bytes = 1 << 20}).value();
+  node::ServerOptions options{.listen = {wire::parse_place("127.0.0.1:0").value()},
+                              .rdma = wire::parse_place(GetParam() + ":0").value(),
+                              .onchip_place = node::OnChipPlace::kCard};
+  const auto refused = node::Server::open(memory, options);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().detail(),
+              HasSubstr("has 0B of memory on its chip, less than 256KiB"));
+  EXPECT_EQ(memory.header().onchip_in_card, 0u);
+  options.onchip_place = node::OnChipPlace::kAutomatic;
+  const auto server = node::Server::open(memory, options);
+  ASSERT_TRUE(server);
+  EXPECT_FALSE((*server)->onchip_in_card());
 }
 
 TEST_P(RdmaDoor, OtherWaysAreShut) {

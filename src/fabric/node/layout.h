@@ -37,7 +37,7 @@ struct Header {
   std::uint32_t admitted[kMaxClients];
   std::uint32_t fenced[kMaxFenced];  // clients that may not join though they are above the floor
   std::uint32_t registered;          // the id that a registry gave this memory, + 1; 0: none yet
-  std::uint32_t zero;
+  std::uint32_t onchip_in_card;      // 1: its bytes are gone with the node's process (onchip.h)
 };
 
 // A writer's note of what it is about to do to one stripe. Its bytes are copied from here, so that

@@ -93,6 +93,18 @@ Result<int> open_place(const MemoryOptions& options) {
               fmt::format("{} cannot be opened: {}", name_of(options), reason(errno)));
 }
 
+// Memory has one node's process at a time. Such locks are a process's own: they end with it, though
+// clients have the same descriptor.
+Status claim(int descriptor, const MemoryOptions& options) {
+  struct flock wanted = {};
+  wanted.l_type = F_WRLCK;
+  wanted.l_whence = SEEK_SET;
+  if (fcntl(descriptor, F_SETLK, &wanted) == 0 || (errno != EAGAIN && errno != EACCES)) return {};
+  if (fcntl(descriptor, F_GETLK, &wanted) != 0) wanted.l_pid = 0;
+  return fail(ErrorCode::kBusy, fmt::format("{} is another memory node's, in process {}",
+                                            name_of(options), wanted.l_pid));
+}
+
 // Makes the place as large as needed, unless it has a size that it must keep.
 Status fit(int descriptor, const MemoryOptions& options) {
   struct stat status = {};
@@ -130,7 +142,9 @@ NodeMemory::NodeMemory(NodeMemory&& other) noexcept
     : descriptor_(std::exchange(other.descriptor_, -1)),
       mapping_(std::exchange(other.mapping_, nullptr)),
       mapped_(other.mapped_),
-      survived_(other.survived_) {}
+      survived_(other.survived_),
+      lost_(other.lost_),
+      outlives_process_(other.outlives_process_) {}
 
 NodeMemory::~NodeMemory() {
   if (mapping_ != nullptr) munmap(mapping_, mapped_);
@@ -142,6 +156,7 @@ Result<NodeMemory> NodeMemory::make(const MemoryOptions& options) {
   Result<int> opened = open_place(options);
   if (!opened) return fail(opened.error());
   Descriptor descriptor(*opened);
+  if (Status claimed = claim(descriptor.get(), options); !claimed) return fail(claimed.error());
   if (Status fits = fit(descriptor.get(), options); !fits) return fail(fits.error());
   const std::uint64_t bytes = mapping_bytes(options.bytes);
   Result<std::byte*> mapping = map_shared(descriptor.get(), bytes);
@@ -152,6 +167,7 @@ Result<NodeMemory> NodeMemory::make(const MemoryOptions& options) {
                             huge ? "; are there enough huge pages? (sysctl vm.nr_hugepages)" : ""));
   }
   NodeMemory memory(descriptor.release(), *mapping, bytes);
+  memory.outlives_process_ = !options.shm.empty() || !options.file.empty();
   // Only advice: without huge pages everything works, slower.
   if (options.huge_pages == HugePages::kWhereFree) madvise(*mapping, bytes, MADV_HUGEPAGE);
   if (options.numa_node >= 0) {
@@ -193,7 +209,9 @@ Status NodeMemory::adopt_or_format(const MemoryOptions& options) {
                   fmt::format("{} belongs to cluster '{}', not '{}'", name_of(options),
                               found.cluster, options.cluster));
     }
-    survived_ = true;
+    lost_ = found.onchip_in_card != 0;
+    if (lost_) empty();
+    survived_ = !lost_;
     return {};
   }
   constexpr Header kFresh = {};
@@ -210,6 +228,20 @@ Status NodeMemory::adopt_or_format(const MemoryOptions& options) {
   std::atomic_thread_fence(std::memory_order_release);
   found.magic = kMagic;
   return {};
+}
+
+// As if it were fresh. Whoever is killed meanwhile leaves the mark, and the next one does it again.
+void NodeMemory::empty() {
+  // Gives the pages back where that can be done: a file of tmpfs or hugetlbfs, not a device.
+  if (madvise(mapping_ + kSequencesAt, mapped_ - kSequencesAt, MADV_REMOVE) != 0) {
+    std::memset(mapping_ + kSequencesAt, 0, mapped_ - kSequencesAt);
+  }
+  Header& found = header();
+  found.life = base::random_word();
+  found.last_client = found.join_floor = found.registered = 0;
+  std::ranges::fill(found.admitted, 0);
+  std::ranges::fill(found.fenced, 0);
+  std::atomic_ref(found.onchip_in_card).store(0);
 }
 
 Status NodeMemory::prefault(const MemoryOptions& options) const {

@@ -5,7 +5,9 @@
 //   shm NAME         POSIX shared memory (/dev/shm/NAME): outlives the process, not the machine
 //   file PATH        a file of tmpfs or hugetlbfs, or a DAX device (CXL memory)
 // Memory that is there already and was a node's, of the same size, is taken over as it is
-// (survived()); memory that holds something else is refused and left alone.
+// (survived()); memory that holds something else is refused and left alone. Memory whose on-chip
+// part was in a card when its process was killed (onchip.h) is emptied: what it held is lost.
+// Memory that is another process's now is refused (kBusy).
 //
 // Processes other than the node's map the same memory through a descriptor that the node hands
 // them (mapped/). Thread-safe: nothing changes after it is made.
@@ -56,6 +58,10 @@ class NodeMemory {
   std::uint64_t life() const { return header().life; }
   int descriptor() const { return descriptor_; }
   bool survived() const { return survived_; }
+  // It was a node's, and is empty now: a part had gone with the node's process.
+  bool lost() const { return lost_; }
+  // Its bytes are still there when the process is gone.
+  bool outlives_process() const { return outlives_process_; }
   std::byte* data() const { return mapping_ + kMemoryAt; }
   std::byte* onchip() const { return mapping_ + kOnChipAt; }
   Pen& pen(std::size_t number) const { return *ManyProcesses::pen_at(mapping_, number); }
@@ -76,12 +82,15 @@ class NodeMemory {
     return reinterpret_cast<SharedLineMemory::Sequence*>(mapping_ + kSequencesAt);
   }
   Status adopt_or_format(const MemoryOptions& options);
+  void empty();
   Status prefault(const MemoryOptions& options) const;
 
   int descriptor_ = -1;
   std::byte* mapping_ = nullptr;
   std::uint64_t mapped_ = 0;
   bool survived_ = false;
+  bool lost_ = false;
+  bool outlives_process_ = false;
 };
 
 }  // namespace pando::fabric::node

@@ -89,6 +89,7 @@ class Server::Loop {
   std::optional<wire::Place> rdma_place() const {
     return door_ == nullptr ? std::nullopt : std::optional(door_->place());
   }
+  bool onchip_in_card() const { return door_ != nullptr && door_->onchip_in_card(); }
   const ServerCounts& counts() const { return counts_; }
 
  private:
@@ -174,15 +175,15 @@ Status Server::Loop::open() {
   if (options_.http) {
     if (Status open = listen(*options_.http, true); !open) return open;
   }
+  // Memory that survived may hold what a former process of this node, or clients of it, left.
+  memory_.finish(kServerPen);
+  look_at_pens();
   if (options_.rdma) {
-    auto door = rdma::Door::open(memory_, *options_.rdma);
+    auto door = rdma::Door::open(memory_, *options_.rdma, options_.onchip_place);
     if (!door) return fail(door.error());
     door_ = std::move(*door);
     watch(door_->descriptor(), EPOLLIN, EPOLL_CTL_ADD);
   }
-  // Memory that survived may hold what a former process of this node, or clients of it, left.
-  memory_.finish(kServerPen);
-  look_at_pens();
   counts_.clients = static_cast<std::uint32_t>(admission_.count());
   return {};
 }
@@ -246,6 +247,12 @@ void Server::Loop::run() {
   }
   for (auto& [descriptor, connection] : connections_) shut(*connection);
   free_shut();
+  if (door_ == nullptr) return;
+  if (const Status closed = door_->close(); !closed) {
+    log("warning", fmt::format("the on-chip memory could not be had back, and what this memory "
+                               "holds is lost: {}",
+                               closed.error().message()));
+  }
 }
 
 void Server::Loop::accept_all(const Listener& listener) {
@@ -775,6 +782,7 @@ void Server::stop() { loop_->stop(); }
 std::vector<wire::Place> Server::places() const { return loop_->places(); }
 std::optional<wire::Place> Server::http_place() const { return loop_->http_place(); }
 std::optional<wire::Place> Server::rdma_place() const { return loop_->rdma_place(); }
+bool Server::onchip_in_card() const { return loop_->onchip_in_card(); }
 const ServerCounts& Server::counts() const { return loop_->counts(); }
 
 }  // namespace pando::fabric::node

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "fabric/node/memory.h"
+#include "fabric/node/onchip.h"
 #include "fabric/wire/socket.h"
 #include <pando/result.h>
 
@@ -30,7 +31,8 @@ struct ServerOptions {
   // Verbs come by RDMA at this address or device, and in no other way: the card's atomics and those
   // of this thread or of processes that map the memory would not be atomic with one another.
   std::optional<wire::Place> rdma;
-  std::string key;  // empty: everyone may come in
+  OnChipPlace onchip_place = OnChipPlace::kAutomatic;  // with `rdma`
+  std::string key;                                     // empty: everyone may come in
   std::string cluster;
   std::size_t max_connections = 4096;
   std::chrono::microseconds spin{50};
@@ -61,7 +63,8 @@ class Server {
                                               ServerLog* log = nullptr);
   ~Server();
 
-  // Serves until stop(). Connections are closed when it returns.
+  // Serves until stop(). Connections are closed when it returns, and all of the memory's bytes are
+  // in the memory.
   void run();
   void stop();  // any thread, and signal handlers
 
@@ -69,6 +72,7 @@ class Server {
   std::vector<wire::Place> places() const;
   std::optional<wire::Place> http_place() const;
   std::optional<wire::Place> rdma_place() const;
+  bool onchip_in_card() const;
   const ServerCounts& counts() const;
 
  private:

@@ -13,6 +13,7 @@
 #include <memory>
 
 #include "base/parse.h"
+#include "fabric/rdma/mlx5.h"
 #include "fabric/wire/socket.h"
 
 namespace pando::fabric::rdma {
@@ -38,6 +39,10 @@ std::uint16_t port_of(const sockaddr* address) {
   return ntohs(address->sa_family == AF_INET6
                    ? reinterpret_cast<const sockaddr_in6*>(address)->sin6_port
                    : reinterpret_cast<const sockaddr_in*>(address)->sin_port);
+}
+
+std::uint8_t at_most_255(int number) {
+  return static_cast<std::uint8_t>(std::clamp(number, 0, 255));
 }
 
 }  // namespace
@@ -192,9 +197,10 @@ Result<std::shared_ptr<Device>> Device::of(const rdma_cm_id& id) {
   if (id.verbs == nullptr) return fail(rdma_error("RDMA", ENODEV));
   std::shared_ptr<Device> device(new Device);
   device->context_ = id.verbs;
-  ibv_device_attr attributes{};
+  ibv_device_attr_ex all{};
+  const ibv_device_attr& attributes = all.orig_attr;
   ibv_port_attr port{};
-  int problem = ibv_query_device(id.verbs, &attributes);
+  int problem = ibv_query_device_ex(id.verbs, nullptr, &all);
   if (problem == 0) problem = ibv_query_port(id.verbs, id.port_num, &port);
   if (problem != 0) return fail(rdma_error(device->name(), problem));
   if (attributes.atomic_cap == IBV_ATOMIC_NONE) {
@@ -202,6 +208,10 @@ Result<std::shared_ptr<Device>> Device::of(const rdma_cm_id& id) {
                 fmt::format("device {} has no atomics, which indexes need", device->name()));
   }
   device->software_ = attributes.vendor_id == kSoftRoceVendor;
+  device->masked_cas_ = has_masked_cas(*id.verbs);
+  device->chip_bytes_ = all.max_dm_size;
+  device->most_answered_ = at_most_255(attributes.max_qp_rd_atom);
+  device->most_asked_ = at_most_255(attributes.max_qp_init_rd_atom);
   device->max_message_ = port.max_msg_sz;
   device->domain_.reset(ibv_alloc_pd(id.verbs));
   if (device->domain_ == nullptr) return fail(rdma_error(device->name(), errno));

@@ -28,6 +28,8 @@ struct Destroy {
   }
   void operator()(ibv_pd* domain) const { ibv_dealloc_pd(domain); }
   void operator()(ibv_mr* region) const { ibv_dereg_mr(region); }
+  void operator()(ibv_dm* memory) const { ibv_free_dm(memory); }
+  void operator()(ibv_qp* pair) const { ibv_destroy_qp(pair); }
   void operator()(ibv_cq* queue) const { ibv_destroy_cq(queue); }
   void operator()(ibv_comp_channel* channel) const { ibv_destroy_comp_channel(channel); }
 };
@@ -90,6 +92,13 @@ class Device {
   std::uint32_t max_message() const { return max_message_; }
   // Soft-RoCE: a driver that copies with the processor.
   bool is_software() const { return software_; }
+  // Sends and executes masked compare-and-swap (mlx5.h).
+  bool masked_cas() const { return masked_cas_; }
+  // Bytes of memory that it has on the chip.
+  std::uint64_t chip_bytes() const { return chip_bytes_; }
+  // READs and atomics at a time that a queue pair of it answers, and asks for.
+  std::uint8_t most_answered() const { return most_answered_; }
+  std::uint8_t most_asked() const { return most_asked_; }
 
   Result<Owned<ibv_mr>> reg(std::byte* memory, std::uint64_t bytes, int access) const;
 
@@ -99,6 +108,10 @@ class Device {
   Owned<ibv_pd> domain_;
   std::uint32_t max_message_ = 0;
   bool software_ = false;
+  bool masked_cas_ = false;
+  std::uint64_t chip_bytes_ = 0;
+  std::uint8_t most_answered_ = 0;
+  std::uint8_t most_asked_ = 0;
 };
 
 }  // namespace pando::fabric::rdma

@@ -8,11 +8,14 @@
 #include <utility>
 
 #include "base/parse.h"
+#include "fabric/rdma/queue.h"
 
 namespace pando::fabric::rdma {
 namespace {
 
 constexpr int kBacklog = 256;
+constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |
+                        IBV_ACCESS_REMOTE_ATOMIC;
 
 // A device's address where the host is its name, an address otherwise.
 Result<SocketAddress> own_address(const wire::Place& place) {
@@ -32,12 +35,13 @@ Result<SocketAddress> own_address(const wire::Place& place) {
 
 }  // namespace
 
-Result<std::unique_ptr<Door>> Door::open(const node::NodeMemory& memory, const wire::Place& place) {
+Result<std::unique_ptr<Door>> Door::open(const node::NodeMemory& memory, const wire::Place& place,
+                                         node::OnChipPlace onchip) {
   auto channel = make_channel();
   if (!channel) return fail(channel.error());
   auto address = own_address(place);
   if (!address) return fail(address.error());
-  std::unique_ptr<Door> door(new Door);
+  std::unique_ptr<Door> door(new Door(memory));
   door->channel_ = std::move(*channel);
   auto listener = make_id(*door->channel_);
   if (!listener) return fail(listener.error());
@@ -55,30 +59,59 @@ Result<std::unique_ptr<Door>> Door::open(const node::NodeMemory& memory, const w
   if (!device) return fail(device.error());
   door->device_ = std::move(*device);
 
-  constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
-                          IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
   auto main = door->device_->reg(memory.data(), memory.bytes(), kAccess);
   if (!main) return fail(main.error());
   door->memory_ = std::move(*main);
-  wire::Door& offer = door->offer_;
-  if (memory.onchip_bytes() > 0) {
-    auto onchip = door->device_->reg(memory.onchip(), memory.onchip_bytes(), kAccess);
-    if (!onchip) return fail(onchip.error());
-    door->onchip_ = std::move(*onchip);
-    offer.onchip_key = door->onchip_->rkey;
-  }
   door->queue_.reset(ibv_create_cq(door->device_->context(), 1, nullptr, nullptr, 0));
   if (door->queue_ == nullptr) return fail(rdma_error(door->device_->name(), errno));
 
+  if (Status offered = door->offer_onchip(onchip); !offered) return fail(offered.error());
+  wire::Door& offer = door->offer_;
   offer.address = bytes_of(rdma_get_local_addr(door->listener_.get()));
   offer.port = ntohs(rdma_get_src_port(door->listener_.get()));
   // Cards move whole lines. Soft-RoCE copies word by word, and one copy ends before the next begins
   // only where there is one processor to copy.
   offer.line_atomic = !door->device_->is_software() || sysconf(_SC_NPROCESSORS_ONLN) == 1;
+  offer.masked_cas = door->device_->masked_cas() ? 1 : 0;
+  offer.knows_mtu = 1;
   offer.memory_at = reinterpret_cast<std::uint64_t>(memory.data());
-  offer.onchip_at = reinterpret_cast<std::uint64_t>(memory.onchip());
   offer.memory_key = door->memory_->rkey;
   return door;
+}
+
+Status Door::offer_onchip(node::OnChipPlace place) {
+  if (node_.onchip_bytes() == 0) return {};
+  const bool must = place == node::OnChipPlace::kCard;
+  if (must || (place == node::OnChipPlace::kAutomatic && !node_.outlives_process())) {
+    Result<std::unique_ptr<ChipMemory>> card =
+        ChipMemory::make(*device_, node_.onchip_bytes(), kAccess);
+    Status moved;
+    if (card) moved = node::move_to_card(node_, **card);
+    if (must && !card) return fail(card.error());
+    if (must && !moved) return moved;
+    if (card && moved) {
+      card_ = std::move(*card);
+      offer_.onchip_at = 0;  // it is addressed from 0 on
+      offer_.onchip_key = card_->key();
+      return {};
+    }
+  }
+  auto onchip = device_->reg(node_.onchip(), node_.onchip_bytes(), kAccess);
+  if (!onchip) return fail(onchip.error());
+  onchip_ = std::move(*onchip);
+  offer_.onchip_at = reinterpret_cast<std::uint64_t>(node_.onchip());
+  offer_.onchip_key = onchip_->rkey;
+  return {};
+}
+
+Door::~Door() { (void)close(); }
+
+Status Door::close() {
+  guests_.clear();
+  if (card_ == nullptr) return {};
+  const Status back = node::move_back(node_, *card_);
+  card_.reset();
+  return back;
 }
 
 wire::Place Door::place() const {
@@ -89,7 +122,7 @@ wire::Place Door::place() const {
 Door::Invitation Door::invite() {
   Invitation made{.guest = ++last_guest_, .door = offer_};
   base::fill_random(made.door.token);
-  guests_.emplace(made.guest, Invited{.token = made.door.token, .came = false, .id = nullptr});
+  guests_.emplace(made.guest, Invited{.token = made.door.token, .came = false, .connection = {}});
   return made;
 }
 
@@ -105,7 +138,9 @@ void Door::serve() {
     if (event.type == RDMA_CM_EVENT_ESTABLISHED || event.id == listener_.get()) continue;
     // It went, or did not come to the end. Its token is used up.
     for (auto& [guest, invited] : guests_) {
-      if (invited.id.get() == event.id) invited.id.reset();
+      if (invited.connection && invited.connection->id.get() == event.id) {
+        invited.connection.reset();
+      }
     }
   }
 }
@@ -115,30 +150,32 @@ void Door::answer(Owned<rdma_cm_id> id, const wire::Ticket& ticket) {
     if (ticket.magic != wire::kMagic || invited.came) continue;
     if (!base::same(invited.token, ticket.token)) continue;
     invited.came = true;
-    if (!let_in(*id)) break;
-    invited.id = std::move(id);
+    Owned<ibv_qp> pair = let_in(*id, ticket.mtu);
+    if (pair == nullptr) break;
+    invited.connection.emplace(std::move(id), std::move(pair));
     return;
   }
   rdma_reject(id.get(), nullptr, 0);
 }
 
-bool Door::let_in(rdma_cm_id& id) {
-  ibv_qp_init_attr wanted{};
-  wanted.send_cq = wanted.recv_cq = queue_.get();
-  wanted.cap = {.max_send_wr = 1,
-                .max_recv_wr = 1,
-                .max_send_sge = 1,
-                .max_recv_sge = 1,
-                .max_inline_data = 0};
-  wanted.qp_type = IBV_QPT_RC;
-  if (id.verbs != device_->context() || rdma_create_qp(&id, device_->domain(), &wanted) != 0) {
-    return false;
-  }
+// nullptr: it cannot come in.
+Owned<ibv_qp> Door::let_in(rdma_cm_id& id, std::uint32_t mtu) {
+  const std::optional<ibv_mtu> limit = mtu == 0 ? IBV_MTU_4096 : find_mtu(mtu);
+  if (id.verbs != device_->context() || !limit) return nullptr;
+  Result<Owned<ibv_qp>> pair = make_pair(*device_, *queue_,
+                                         {.max_send_wr = 1,
+                                          .max_recv_wr = 1,
+                                          .max_send_sge = 1,
+                                          .max_recv_sge = 1,
+                                          .max_inline_data = 0});
+  if (!pair || !make_ready(**pair, id, *device_, *limit)) return nullptr;
   rdma_conn_param answer{};
   answer.responder_resources = RDMA_MAX_RESP_RES;
   answer.initiator_depth = RDMA_MAX_INIT_DEPTH;
   answer.rnr_retry_count = 7;
-  return rdma_accept(&id, &answer) == 0;
+  answer.qp_num = (*pair)->qp_num;
+  if (rdma_accept(&id, &answer) != 0) return nullptr;
+  return std::move(*pair);
 }
 
 }  // namespace pando::fabric::rdma

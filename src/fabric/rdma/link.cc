@@ -31,11 +31,11 @@ std::uint8_t ack_timeout(std::chrono::milliseconds time) {
 
 }  // namespace
 
-Link::Link(tcp::Cluster& cluster, NodeId id, Owner& owner, const Device& device,
-           const DeviceChoice& choice, Arena& arena)
+Link::Link(tcp::Cluster& cluster, NodeId id, Owner& owner, const Device& device, const Way& way,
+           Arena& arena)
     : tcp::Link(cluster, id, owner),
       device_(device),
-      choice_(choice),
+      way_(way),
       arena_(arena),
       slots_(reinterpret_cast<std::uint64_t*>(arena.allocate(kSlots * sizeof(std::uint64_t)))) {}
 
@@ -68,6 +68,11 @@ bool Link::take(const wire::Frame& frame, std::span<const std::byte> body) {
 }
 
 void Link::connect(const wire::Door& door) {
+  if ((way_.line_atomic && door.line_atomic == 0) || (way_.masked_cas && door.masked_cas == 0)) {
+    return refused(Error(ErrorCode::kIncompatible,
+                         name() + " has come back with a device that cannot do what the one before "
+                                  "it did; open the pool anew"));
+  }
   door_ = door;
   Result<Owned<rdma_event_channel>> channel = make_channel();
   if (!channel) return lost(channel.error());
@@ -76,15 +81,15 @@ void Link::connect(const wire::Door& door) {
   if (!id) return lost(id.error());
   id_ = std::move(*id);
   SocketAddress source;
-  if (!choice_.name.empty()) {
-    Result<SocketAddress> own = address_of(choice_);
+  if (!way_.device.name.empty()) {
+    Result<SocketAddress> own = address_of(way_.device);
     if (!own) return lost(own.error());
     source = *own;
   }
   SocketAddress to = make_address(door.address, door.port);
   const auto time = static_cast<int>(cluster().options().timeout.count());
-  if (rdma_resolve_addr(id_.get(), choice_.name.empty() ? nullptr : source.get(), to.get(), time) !=
-      0) {
+  if (rdma_resolve_addr(id_.get(), way_.device.name.empty() ? nullptr : source.get(), to.get(),
+                        time) != 0) {
     lost(rdma_error(fmt::format("{}, by RDMA at {}", name(), to.to_string()), errno));
   }
 }
@@ -116,8 +121,10 @@ Status Link::take_event(const Event& event) {
     case RDMA_CM_EVENT_ROUTE_RESOLVED:
       if (Status made = make_queues(); !made) return made;
       return enter();
-    case RDMA_CM_EVENT_ESTABLISHED:
-      if (state() == State::kComingIn) come_up();
+    case RDMA_CM_EVENT_CONNECT_RESPONSE:
+      if (state() != State::kComingIn) return {};
+      if (Status ready = establish(); !ready) return ready;
+      come_up();
       return {};
     default:
       return fail(unavailable(rdma_event_str(event.type)));
@@ -129,22 +136,17 @@ Status Link::make_queues() {
   if (completions_ == nullptr) return fail(rdma_error(name(), errno));
   set_non_blocking(completions_->fd);
   // Every work request completes when the queue pair breaks.
-  queue_.reset(ibv_create_cq(device_.context(), kSlots, nullptr, completions_.get(), 0));
-  if (queue_ == nullptr) return fail(registration_error(kSlots * sizeof(ibv_wc), errno));
-  ibv_qp_init_attr wanted{};
-  wanted.send_cq = wanted.recv_cq = queue_.get();
-  wanted.cap = {.max_send_wr = kSlots,
-                .max_recv_wr = 1,
-                .max_send_sge = 1,
-                .max_recv_sge = 1,
-                .max_inline_data = kInlineBytes};
-  wanted.qp_type = IBV_QPT_RC;
-  if (rdma_create_qp(id_.get(), device_.domain(), &wanted) != 0) {
-    return fail(
-        unavailable(fmt::format("device {} gives no queue pair: {}; it may need more locked "
-                                "memory (ulimit -l)",
-                                device_.name(), wire::system_reason(errno))));
-  }
+  completed_queue_.reset(ibv_create_cq(device_.context(), kSlots, nullptr, completions_.get(), 0));
+  if (completed_queue_ == nullptr) return fail(registration_error(kSlots * sizeof(ibv_wc), errno));
+  Result<std::unique_ptr<Queue>> queue = make_queue(device_, *completed_queue_,
+                                                    {.max_send_wr = kSlots,
+                                                     .max_recv_wr = 1,
+                                                     .max_send_sge = 1,
+                                                     .max_recv_sge = 1,
+                                                     .max_inline_data = kInlineBytes},
+                                                    way_.masked_cas);
+  if (!queue) return fail(unavailable(queue.error().detail()));
+  queue_ = std::move(*queue);
   return {};
 }
 
@@ -153,7 +155,7 @@ Status Link::enter() {
   // Without it the system's own choice holds, which only takes longer to give up.
   (void)rdma_set_option(id_.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &exponent,
                         sizeof(exponent));
-  const wire::Ticket ticket{.token = door_.token};
+  const wire::Ticket ticket{.token = door_.token, .mtu = way_.mtu};
   rdma_conn_param wanted{};
   wanted.private_data = &ticket;
   wanted.private_data_len = sizeof(ticket);
@@ -161,7 +163,16 @@ Status Link::enter() {
   wanted.initiator_depth = RDMA_MAX_INIT_DEPTH;
   wanted.retry_count = kRetries;
   wanted.rnr_retry_count = kRetries;
+  wanted.qp_num = queue_->pair().qp_num;
   if (rdma_connect(id_.get(), &wanted) != 0) return fail(rdma_error(name(), errno));
+  return {};
+}
+
+// The node has let us in. Whoever makes queue pairs without librdmacm ends the greeting, too.
+Status Link::establish() {
+  const ibv_mtu mtu = find_mtu(way_.mtu).value_or(IBV_MTU_4096);
+  if (Status ready = make_ready(queue_->pair(), *id_, device_, mtu); !ready) return ready;
+  if (rdma_establish(id_.get()) != 0) return fail(rdma_error(name(), errno));
   return {};
 }
 
@@ -180,18 +191,16 @@ void Link::send_waiting() {
     Batch& batch = *sent().back().flight->batch;
     for (const std::uint32_t i : sent().back().verbs) {
       if (!travels(batch[i])) continue;
-      describe(batch[i], requests_[count], pieces_[count]);
-      if (count > 0) requests_[count - 1].next = &requests_[count];
+      describe(batch[i], requests_[count]);
       ++posted_;
       ++count;
     }
     under_way_.back().end = posted_;
     if (count == 0) continue;  // ends with the next look
-    ibv_send_wr& last = requests_[count - 1];
+    ibv_send_wr& last = requests_[count - 1].work;
     last.send_flags |= IBV_SEND_SIGNALED;
     last.wr_id = posted_;
-    ibv_send_wr* bad = nullptr;
-    if (const int problem = ibv_post_send(id_->qp, requests_.data(), &bad); problem != 0) {
+    if (const int problem = queue_->post(std::span(requests_).first(count)); problem != 0) {
       // Whoever posts cannot be told yet that it has ended.
       broken_ = unavailable(wire::system_reason(problem));
     }
@@ -199,40 +208,45 @@ void Link::send_waiting() {
 }
 
 // The work request number posted_.
-void Link::describe(Verb& verb, ibv_send_wr& request, ibv_sge& piece) {
+void Link::describe(const Verb& verb, Request& request) {
   const bool onchip = verb.target.offset() >= Address::kOnChip;
   const std::uint64_t at = onchip ? door_.onchip_at + (verb.target.offset() - Address::kOnChip)
                                   : door_.memory_at + verb.target.offset();
   const std::uint32_t key = onchip ? door_.onchip_key : door_.memory_key;
   request = {};
-  request.sg_list = &piece;
-  request.num_sge = 1;
+  ibv_send_wr& work = request.work;
+  work.sg_list = &request.piece;
+  work.num_sge = 1;
   if (is_atomic(verb.kind)) {
     auto* const slot = reinterpret_cast<std::byte*>(&slots_[posted_ % kSlots]);
-    piece = {.addr = reinterpret_cast<std::uint64_t>(slot),
-             .length = 8,
-             .lkey = arena_.key_of(slot, 8).value_or(0)};
-    request.wr.atomic.remote_addr = at;
-    request.wr.atomic.rkey = key;
+    request.piece = {.addr = reinterpret_cast<std::uint64_t>(slot),
+                     .length = 8,
+                     .lkey = arena_.key_of(slot, 8).value_or(0)};
+    work.wr.atomic.remote_addr = at;
+    work.wr.atomic.rkey = key;
     if (verb.kind == VerbKind::kFetchAdd) {
-      request.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
-      request.wr.atomic.compare_add = verb.swap;
+      work.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+      work.wr.atomic.compare_add = verb.swap;
       return;
     }
-    request.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
+    if (verb.kind == VerbKind::kMaskedCompareSwap && !verb.emulated) {
+      request.masked = &verb;
+      return;
+    }
+    work.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
     const bool masked = verb.kind == VerbKind::kMaskedCompareSwap;
-    request.wr.atomic.compare_add = masked ? verb.guess : verb.compare;
-    request.wr.atomic.swap = masked ? verb.swapped(verb.guess) : verb.swap;
+    work.wr.atomic.compare_add = masked ? verb.guess : verb.compare;
+    work.wr.atomic.swap = masked ? verb.swapped(verb.guess) : verb.swap;
     return;
   }
   const bool within = verb.kind == VerbKind::kWrite && verb.length <= kInlineBytes;
-  piece = {.addr = reinterpret_cast<std::uint64_t>(verb.local),
-           .length = verb.length,
-           .lkey = within ? 0 : arena_.key_of(verb.local, verb.length).value_or(0)};
-  request.opcode = verb.kind == VerbKind::kRead ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
-  request.send_flags = within ? static_cast<unsigned>(IBV_SEND_INLINE) : 0u;
-  request.wr.rdma.remote_addr = at;
-  request.wr.rdma.rkey = key;
+  request.piece = {.addr = reinterpret_cast<std::uint64_t>(verb.local),
+                   .length = verb.length,
+                   .lkey = within ? 0 : arena_.key_of(verb.local, verb.length).value_or(0)};
+  work.opcode = verb.kind == VerbKind::kRead ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
+  work.send_flags = within ? static_cast<unsigned>(IBV_SEND_INLINE) : 0u;
+  work.wr.rdma.remote_addr = at;
+  work.wr.rdma.rkey = key;
 }
 
 void Link::work(task::TimePoint now) {
@@ -256,7 +270,7 @@ void Link::reap() {
   }
   std::array<ibv_wc, 16> done;
   int count = 0;
-  while (!broken_ && (count = ibv_poll_cq(queue_.get(), done.size(), done.data())) > 0) {
+  while (!broken_ && (count = ibv_poll_cq(completed_queue_.get(), done.size(), done.data())) > 0) {
     for (const ibv_wc& each : std::span(done).first(static_cast<std::size_t>(count))) {
       if (each.status != IBV_WC_SUCCESS) {
         broken_ = unavailable(ibv_wc_status_str(each.status));
@@ -303,7 +317,7 @@ bool Link::add_descriptors(std::vector<pollfd>& to) const {
   to.push_back({.fd = completions_->fd, .events = POLLIN, .revents = 0});
   if (armed_) return true;
   // What completed before it was armed is found by asking once more.
-  armed_ = ibv_req_notify_cq(queue_.get(), 0) == 0;
+  armed_ = ibv_req_notify_cq(completed_queue_.get(), 0) == 0;
   return false;
 }
 
@@ -313,8 +327,9 @@ void Link::close() {
 }
 
 void Link::close_queues() {
-  id_.reset();
   queue_.reset();
+  id_.reset();
+  completed_queue_.reset();
   completions_.reset();
   events_.reset();
   under_way_.clear();

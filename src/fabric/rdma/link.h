@@ -17,6 +17,7 @@
 
 #include "fabric/rdma/arena.h"
 #include "fabric/rdma/device.h"
+#include "fabric/rdma/queue.h"
 #include "fabric/tcp/link.h"
 
 namespace pando::fabric::rdma {
@@ -27,11 +28,20 @@ inline constexpr std::size_t kMaxPart = 256;
 // WRITEs up to here travel within the work request.
 inline constexpr std::uint32_t kInlineBytes = 256;
 
+// How a client's links are made.
+struct Way {
+  DeviceChoice device;
+  std::uint32_t mtu = kMtus.back();  // at most
+  // What their users rely on: no line is ever torn; masked compare-and-swap is the cards' own.
+  bool line_atomic = false;
+  bool masked_cas = false;
+};
+
 class Link final : public tcp::Link {
  public:
-  // The device and the arena outlive the link.
-  Link(tcp::Cluster& cluster, NodeId id, Owner& owner, const Device& device,
-       const DeviceChoice& choice, Arena& arena);
+  // The device, the way and the arena outlive the link.
+  Link(tcp::Cluster& cluster, NodeId id, Owner& owner, const Device& device, const Way& way,
+       Arena& arena);
   ~Link() override { close_queues(); }
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
@@ -56,22 +66,24 @@ class Link final : public tcp::Link {
   Status take_event(const Event& event);
   Status make_queues();
   Status enter();
+  Status establish();
   void reap();
   void finish(const tcp::Part& part, std::uint64_t number);
-  void describe(Verb& verb, ibv_send_wr& request, ibv_sge& piece);
+  void describe(const Verb& verb, Request& request);
   void close_queues();
   Error unavailable(std::string_view what) const;
 
   const Device& device_;
-  const DeviceChoice& choice_;
+  const Way& way_;
   Arena& arena_;
   std::uint64_t* slots_;  // registered; by a work request's number
 
   // Destroyed in the opposite order.
   Owned<rdma_event_channel> events_;
   Owned<ibv_comp_channel> completions_;
-  Owned<ibv_cq> queue_;
+  Owned<ibv_cq> completed_queue_;
   Owned<rdma_cm_id> id_;
+  std::unique_ptr<Queue> queue_;
   wire::Door door_;
   std::uint64_t posted_ = 0;      // work requests so far
   std::uint64_t completed_ = 0;   // of them
@@ -79,8 +91,7 @@ class Link final : public tcp::Link {
   std::optional<Error> broken_;   // what came while it could not be told
   mutable bool armed_ = false;    // the next completion will be told by completions_
   task::TimePoint look_from_{};   // at the socket and the connection, while up
-  std::array<ibv_send_wr, kMaxPart> requests_;
-  std::array<ibv_sge, kMaxPart> pieces_;
+  std::array<Request, kMaxPart> requests_;
 };
 
 }  // namespace pando::fabric::rdma

@@ -9,6 +9,7 @@
 
 #include "fabric/rdma/arena.h"
 #include "fabric/rdma/link.h"
+#include "fabric/rdma/mlx5.h"
 #include "fabric/tcp/cluster.h"
 #include "fabric/tcp/endpoint.h"
 
@@ -17,12 +18,84 @@ namespace {
 
 using tcp::Cluster;
 
+// What can be had at the nodes' doors, and which device of ours leads there. Thread-safe.
+class Doors {
+ public:
+  explicit Doors(const RdmaOptions& options)
+      : options_(options), masked_cas_(options.native_masked_cas) {}
+
+  // Until they are settled, what can be had is what all have. Later ones must have it, too.
+  Status look(NodeId id, wire::ControlLink& link);
+  // REQUIRES: there is one at least.
+  std::shared_ptr<Device> settle(Caps& caps);
+
+ private:
+  Status take(NodeId id, const wire::Door& door, const Device& device);
+
+  const RdmaOptions options_;
+  std::mutex mutex_;  // of what follows
+  bool settled_ = false;
+  bool line_atomic_ = true;
+  bool masked_cas_;
+  std::shared_ptr<Device> device_;
+};
+
+Status Doors::look(NodeId id, wire::ControlLink& link) {
+  const Result<wire::Door> door = link.enter(options_.timeout);
+  if (!door) return fail(door.error());
+  auto device =
+      Device::towards(make_address(door->address, door->port), options_.device, options_.timeout);
+  if (!device) return fail(device.error());
+  const std::scoped_lock lock(mutex_);
+  if (Status taken = take(id, *door, **device); !taken) return taken;
+  if (device_ == nullptr) device_ = std::move(*device);
+  return {};
+}
+
+Status Doors::take(NodeId id, const wire::Door& door, const Device& device) {
+  if (door.knows_mtu == 0 && options_.mtu != kMtus.back()) {
+    return fail(ErrorCode::kIncompatible,
+                fmt::format("mtu: memory node {} is of a version that cannot choose it: bring it "
+                            "up to date",
+                            id));
+  }
+  if (device_ != nullptr && device_->context() != device.context()) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("memory node {} is reached by device {}, others by {}; a pool uses one "
+                            "device",
+                            id, device.name(), device_->name()));
+  }
+  const bool line_atomic = line_atomic_ && door.line_atomic != 0;
+  const bool masked_cas = masked_cas_ && door.masked_cas != 0 && device.masked_cas();
+  if (settled_ && (line_atomic != line_atomic_ || masked_cas != masked_cas_)) {
+    return fail(
+        ErrorCode::kIncompatible,
+        fmt::format("memory node {} has a card that cannot do what those of the others do: "
+                    "{}; clients that are opened anew can use it",
+                    id,
+                    line_atomic != line_atomic_ ? "keep lines whole" : "masked compare-and-swap"));
+  }
+  line_atomic_ = line_atomic;
+  masked_cas_ = masked_cas;
+  return {};
+}
+
+std::shared_ptr<Device> Doors::settle(Caps& caps) {
+  const std::scoped_lock lock(mutex_);
+  settled_ = true;
+  masked_cas_ = masked_cas_ && makes_masked_queues(*device_);
+  caps.line_atomic = line_atomic_;
+  caps.masked_cas = masked_cas_;
+  return device_;
+}
+
 // What the endpoints of a client share.
 struct Shared {
   RdmaOptions options;
   Caps caps;
   std::shared_ptr<Cluster> cluster;
   std::shared_ptr<Device> device;
+  Way way;
 };
 
 class RdmaEndpoint final : public tcp::LinkedEndpoint {
@@ -45,8 +118,7 @@ class RdmaEndpoint final : public tcp::LinkedEndpoint {
 
  private:
   std::unique_ptr<tcp::Link> make_link(NodeId node, tcp::Link::Owner& owner) override {
-    return std::make_unique<Link>(cluster(), node, owner, *shared_->device, shared_->options.device,
-                                  arena_);
+    return std::make_unique<Link>(cluster(), node, owner, *shared_->device, shared_->way, arena_);
   }
   std::byte* allocate_registered(std::size_t bytes) override { return arena_.allocate(bytes); }
   void free_registered(std::byte* /*memory*/, std::size_t /*bytes*/) override {}
@@ -75,8 +147,11 @@ class RdmaFabric final : public Fabric {
   ClientId client() const override { return shared_->cluster->client(); }
   std::size_t node_count() const override { return shared_->cluster->sizes().size(); }
   std::uint64_t node_size(NodeId node) const override {
-    return node < node_count() ? shared_->cluster->sizes()[node] : 0;
+    const std::span<const std::uint64_t> sizes = shared_->cluster->sizes();
+    return node < sizes.size() ? sizes[node] : 0;
   }
+  bool may_grow() const override { return shared_->options.registry.has_value(); }
+  Status look_for_nodes() override { return shared_->cluster->look(); }
   Result<std::unique_ptr<Endpoint>> open_endpoint(task::Worker& worker) override {
     return std::make_unique<RdmaEndpoint>(shared_, worker);
   }
@@ -87,45 +162,23 @@ class RdmaFabric final : public Fabric {
   std::shared_ptr<const Shared> shared_;
 };
 
-// Looks at every node's door: whether lines are atomic there, and which device of ours leads there.
-Status look_at_doors(Shared& shared) {
-  for (std::size_t i = 0; i < shared.options.nodes.size(); ++i) {
-    Cluster::Node& node = shared.cluster->node(static_cast<NodeId>(i));
-    Result<wire::Door> door = [&] {
-      const std::scoped_lock lock(node.mutex);
-      return node.control->enter(shared.options.timeout);
-    }();
-    if (!door) return fail(door.error());
-    shared.caps.line_atomic = shared.caps.line_atomic && door->line_atomic != 0;
-    auto device = Device::towards(make_address(door->address, door->port), shared.options.device,
-                                  shared.options.timeout);
-    if (!device) return fail(device.error());
-    if (shared.device != nullptr && shared.device->context() != (*device)->context()) {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("memory node {} is reached by device {}, others by {}; a pool uses "
-                              "one device",
-                              i, (*device)->name(), shared.device->name()));
-    }
-    if (shared.device == nullptr) shared.device = std::move(*device);
-  }
-  return {};
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Fabric>> open_rdma(const RdmaOptions& options) {
   // Before anyone is asked: a machine without RDMA.
   if (auto channel = make_channel(); !channel) return fail(channel.error());
-  Result<std::shared_ptr<Cluster>> cluster = Cluster::open(options, wire::Purpose::kRdma,
-                                                           {.line_atomic = true,
-                                                            .write_in_order = false,
-                                                            .masked_cas = false,
-                                                            .completes_inline = false,
-                                                            .inline_limit = kInlineBytes});
+  const auto doors = std::make_shared<Doors>(options);
+  Result<std::shared_ptr<Cluster>> cluster = Cluster::open(
+      options, wire::Purpose::kRdma, {.completes_inline = false, .inline_limit = kInlineBytes},
+      [doors](NodeId id, wire::ControlLink& link) { return doors->look(id, link); });
   if (!cluster) return fail(cluster.error());
   auto shared = std::make_shared<Shared>(
-      Shared{.options = options, .caps = (*cluster)->caps(), .cluster = *cluster, .device = {}});
-  if (Status looked = look_at_doors(*shared); !looked) return fail(looked.error());
+      Shared{.options = options, .caps = (*cluster)->caps(), .cluster = *cluster});
+  shared->device = doors->settle(shared->caps);
+  shared->way = {.device = options.device,
+                 .mtu = options.mtu,
+                 .line_atomic = shared->caps.line_atomic,
+                 .masked_cas = shared->caps.masked_cas};
   return std::make_unique<RdmaFabric>(std::move(shared));
 }
 

@@ -10,29 +10,30 @@ namespace {
 
 constexpr auto kBetweenLooks = std::chrono::milliseconds(500);
 
-// The first that tcp can reach, of another machine before this one's own.
+// The first that a socket can reach, of another machine before this one's own.
 const wire::Place* reachable(const etcd::NodeRecord& record) {
   const auto remote = std::ranges::find_if_not(record.places, &wire::Place::local);
   if (remote != record.places.end()) return &*remote;
   return record.places.empty() ? nullptr : &record.places.front();
 }
 
-Error explained(const Error& error, const etcd::RegistryOptions& registry) {
+Error explained(const Error& error, const etcd::RegistryOptions& registry, wire::Purpose purpose) {
   if (error.code() != ErrorCode::kUnavailable) return error;
   return Error(error.code(),
                fmt::format("{}; the memory nodes of cluster '{}' cannot be found without it: start "
-                           "etcd, or name them, as in tcp:10.0.0.1:7470,10.0.0.2:7470",
-                           error.detail(), registry.cluster));
+                           "etcd, or name them, as in {}:10.0.0.1:7470,10.0.0.2:7470",
+                           error.detail(), registry.cluster,
+                           purpose == wire::Purpose::kRdma ? "rdma" : "tcp"));
 }
 
 }  // namespace
 
 Result<std::shared_ptr<Cluster>> Cluster::open(const TcpOptions& options, wire::Purpose purpose,
-                                               const Caps& caps) {
+                                               const Caps& caps, Inspect inspect) {
   if (options.nodes.empty() && !options.registry) {
     return fail(ErrorCode::kInvalidArgument, "no memory node is given");
   }
-  std::shared_ptr<Cluster> cluster(new Cluster(options, purpose, caps));
+  std::shared_ptr<Cluster> cluster(new Cluster(options, purpose, caps, std::move(inspect)));
   const Status opened = options.registry ? cluster->open_registry() : cluster->open_list();
   if (!opened) return fail(opened.error());
   return cluster;
@@ -50,7 +51,7 @@ Status Cluster::open_registry() {
   registry_.emplace(*options_.registry);
   const std::string& name = options_.registry->cluster;
   const auto records = registry_->nodes();
-  if (!records) return fail(explained(records.error(), *options_.registry));
+  if (!records) return fail(explained(records.error(), *options_.registry, purpose_));
   if (records->empty()) {
     return fail(ErrorCode::kUnavailable,
                 fmt::format("etcd knows no memory node of cluster '{}' that is running; start some "
@@ -87,7 +88,9 @@ Status Cluster::come_in(NodeId id, std::uint64_t life, const wire::Place& place)
   if (!link) return fail(link.error());
   const wire::Welcome welcome = link->welcome();
   node->life = welcome.life;
-  if (Status fits = check_new(*node, welcome); !fits) {
+  Status fits = check_new(*node, welcome);
+  if (fits && inspect_) fits = inspect_(id, *link);
+  if (!fits) {
     (void)link->leave(options_.timeout);
     return fits;
   }

@@ -4,11 +4,13 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "fabric/tcp/tcp.h"
@@ -43,9 +45,13 @@ class Cluster {
     wire::Place place_;
   };
 
+  // Looks at a node where the client has come in. An error: it cannot be used.
+  using Inspect = std::function<Status(NodeId id, wire::ControlLink& link)>;
+
   // Comes in at every node, for this purpose. `caps` but for what the nodes decide: on-chip memory.
+  // `inspect` may be called by another thread, too, where nodes may come later.
   static Result<std::shared_ptr<Cluster>> open(const TcpOptions& options, wire::Purpose purpose,
-                                               const Caps& caps);
+                                               const Caps& caps, Inspect inspect = {});
   ~Cluster();  // leaves every node
 
   const TcpOptions& options() const { return options_; }
@@ -70,8 +76,8 @@ class Cluster {
     std::vector<Node*> nodes;
   };
 
-  Cluster(const TcpOptions& options, wire::Purpose purpose, const Caps& caps)
-      : options_(options), purpose_(purpose), caps_(caps) {}
+  Cluster(const TcpOptions& options, wire::Purpose purpose, const Caps& caps, Inspect inspect)
+      : options_(options), purpose_(purpose), inspect_(std::move(inspect)), caps_(caps) {}
   Status open_list();
   Status open_registry();
   Status come_in(NodeId id, std::uint64_t life, const wire::Place& place);
@@ -84,6 +90,7 @@ class Cluster {
 
   const TcpOptions options_;
   const wire::Purpose purpose_;
+  const Inspect inspect_;
   Caps caps_;
   ClientId client_ = 0;
 

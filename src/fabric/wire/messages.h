@@ -124,7 +124,9 @@ struct Door {
   std::array<std::byte, 16> address{};  // of IPv6, or of IPv4 as ::ffff:a.b.c.d
   std::uint16_t port = 0;
   std::uint8_t line_atomic = 0;  // 1: no line is ever torn
-  std::uint8_t zero[5] = {};
+  std::uint8_t masked_cas = 0;   // 1: its device executes masked compare-and-swap
+  std::uint8_t knows_mtu = 0;    // 1: it goes by the ticket's MTU
+  std::uint8_t zero[3] = {};
   std::uint64_t memory_at = 0;  // what its addresses begin with
   std::uint64_t onchip_at = 0;
   std::uint32_t memory_key = 0;
@@ -137,8 +139,10 @@ static_assert(sizeof(Door) == 24 + 16 + 8 + 32);
 struct Ticket {
   std::uint64_t magic = kMagic;
   base::Digest token{};
+  std::uint32_t mtu = 0;  // bytes, at most; 0: whatever the way there takes
+  std::uint32_t zero = 0;
 };
-static_assert(sizeof(Ticket) == 40);
+static_assert(sizeof(Ticket) == 48);
 
 // What each side signs. The key may be empty on both.
 base::Digest client_proof(std::string_view key, const Hello& hello, const Challenge& challenge,
