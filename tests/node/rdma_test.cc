@@ -181,8 +181,8 @@ TEST_P(RdmaDoor, TheMtuIsTheGuestsChoice) {
     const Buffer in = client.endpoint().buffer(kBytes);
     for (std::size_t i = 0; i < kBytes; ++i) out.data()[i] = static_cast<std::byte>(i * mtu % 251);
     Batch batch;
-    batch.write(kWord, out.data(), kBytes);
-    batch.read(kWord, in.data(), kBytes);
+    batch.write(kGuestWord, out.data(), kBytes);
+    batch.read(kGuestWord, in.data(), kBytes);
     const Status done = client.submit(batch);
     ASSERT_TRUE(done) << mtu << ": " << done.error().message();
     EXPECT_EQ(std::memcmp(out.data(), in.data(), kBytes), 0) << mtu;
