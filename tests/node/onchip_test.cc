@@ -17,7 +17,7 @@
 namespace pando::fabric::node {
 namespace {
 
-constexpr std::uint64_t kBytes = 4 << 20;
+constexpr std::uint64_t kOnChipBytes = 4 << 20;
 constexpr std::byte kLock{0x5A};
 constexpr std::byte kData{0xA5};
 
@@ -49,7 +49,7 @@ class OnChip : public ::testing::Test {
 
   NodeMemory make() const {
     return NodeMemory::make(
-               {.bytes = kBytes, .onchip_bytes = 4096, .shm = name_, .cluster = "blue"})
+               {.bytes = kOnChipBytes, .onchip_bytes = 4096, .shm = name_, .cluster = "blue"})
         .value();
   }
   static std::span<std::byte> onchip(const NodeMemory& memory) {
@@ -142,7 +142,7 @@ TEST_F(OnChip, ACardThatTakesNothingChangesNothing) {
 
 TEST_F(OnChip, OnlySharedMemoryOutlivesItsProcess) {
   EXPECT_TRUE(make().outlives_process());
-  EXPECT_FALSE(NodeMemory::make({.bytes = kBytes}).value().outlives_process());
+  EXPECT_FALSE(NodeMemory::make({.bytes = kOnChipBytes}).value().outlives_process());
 }
 
 // A second process must not take a node that runs for one that was killed.
@@ -153,8 +153,8 @@ TEST_F(OnChip, MemoryOfANodeThatRunsIsLeftAlone) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    const auto second =
-        NodeMemory::make({.bytes = kBytes, .onchip_bytes = 4096, .shm = name_, .cluster = "blue"});
+    const auto second = NodeMemory::make(
+        {.bytes = kOnChipBytes, .onchip_bytes = 4096, .shm = name_, .cluster = "blue"});
     const bool right = !second && second.error().code() == ErrorCode::kBusy &&
                        second.error().detail().contains(std::to_string(getppid()));
     _exit(right ? 0 : 1);
