@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <memory>
@@ -118,10 +119,19 @@ Status apply_own(EmbeddedOptions& options, const std::string& name, const std::s
 }
 
 // Those of memory nodes that are other processes.
+Status set_tls(tcp::TcpOptions& options, const std::string& text) {
+  return assign(options.tls, base::parse_bool("tls", text));
+}
+Status set_tls(mapped::MappedOptions& /*options*/, const std::string& /*text*/) {
+  return fail(ErrorCode::kInvalidArgument,
+              "tls: mapped goes by Unix sockets, which need none; leave it out");
+}
+
 template <class Options>
 Status apply_remote(Options& options, std::string_view scheme, const std::string& name,
                     const std::string& text) {
   if (name == "key_file") return assign(options.key, base::read_key(text));
+  if (name == "tls") return set_tls(options, text);
   if (name == "cluster") {
     options.cluster = text;
     return {};
@@ -137,8 +147,8 @@ Status apply_remote(Options& options, std::string_view scheme, const std::string
               fmt::format("'{}' is no parameter of {}; those are key_file, cluster, timeout (in "
                           "milliseconds){}",
                           name, scheme,
-                          scheme == "rdma"  ? ", device, port and gid_index"
-                          : scheme == "tcp" ? ", etcd and masked_cas"
+                          scheme == "rdma"  ? ", tls, device, port and gid_index"
+                          : scheme == "tcp" ? ", tls, etcd and masked_cas"
                                             : " and masked_cas"));
 }
 
@@ -196,7 +206,23 @@ template <class Options>
 Status finish(Options&) {
   return {};
 }
+// What tls=on needs.
+Status check_tls(const tcp::TcpOptions& options) {
+  if (!options.tls) return {};
+  if (options.key.empty()) {
+    return fail(ErrorCode::kInvalidArgument,
+                "tls: it is made with the cluster's key; give it, as in ?tls=on&key_file=PATH");
+  }
+  const auto local = std::ranges::find_if(options.nodes, &wire::Place::local);
+  if (local == options.nodes.end()) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("tls: '{}' is a Unix socket, which needs none; leave it out, or name the "
+                          "node as HOST:PORT",
+                          local->to_string()));
+}
+Status finish(rdma::RdmaOptions& options) { return check_tls(options); }
 Status finish(tcp::TcpOptions& options) {
+  if (Status fits = check_tls(options); !fits) return fits;
   if (!options.registry && options.nodes.empty()) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("the memory nodes are missing, as in {}", kTcpExample));

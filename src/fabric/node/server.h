@@ -31,6 +31,8 @@ struct ServerOptions {
   // of this thread or of processes that map the memory would not be atomic with one another.
   std::optional<wire::Place> rdma;
   std::string key;  // empty: everyone may come in
+  // By TCP, clients are let in by TLS alone; Unix sockets and HTTP stay as they are. With a key.
+  bool tls = false;
   std::string cluster;
   std::size_t max_connections = 4096;
   std::chrono::microseconds spin{50};
