@@ -233,8 +233,11 @@ short Tls::events(short wanted) const {
   return static_cast<short>(POLLIN | (to_write || !begun ? wanted | POLLOUT : 0));
 }
 
-// The peer does the same with its own, and is not asked to: it need not answer.
+// The peer does the same with its own, and is not asked to: it need not answer. As long as the
+// message that tells it is unsent, nothing can be received; so not before there is room for it.
 void Tls::renew_key() {
+  pollfd room = {.fd = way_.descriptor, .events = POLLOUT, .revents = 0};
+  if (poll(&room, 1, 0) != 1) return;
   if (SSL_key_update(ssl_, SSL_KEY_UPDATE_NOT_REQUESTED) == 1) used_ = 0;
 }
 
