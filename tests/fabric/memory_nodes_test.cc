@@ -65,12 +65,6 @@ std::vector<FabricUnderTest> rdma_fabrics() {
          [nodes] { return open_fabric(kNodes->of(nodes, true).rdma_url() + "?timeout=20000"); },
          200});
   }
-  all.push_back({"rdma_tls",
-                 [] {
-                   const MemoryNodes& nodes = kNodes->of(1, true, true);
-                   return open_fabric(nodes.rdma_url() + "?timeout=20000&" + nodes.tls_words());
-                 },
-                 200});
   return all;
 }
 

@@ -41,9 +41,8 @@ class Stranger {
  public:
   explicit Stranger(const pando::testing::MemoryNodes& nodes, const wire::TlsContext* tls = nullptr)
       : place_(wire::parse_place(nodes.tcp_url().substr(4)).value()),
-        socket_(wire::begin_connect(place_).value()) {
+        socket_(wire::begin_connect(place_, tls).value()) {
     wait(POLLOUT);
-    if (tls != nullptr) EXPECT_TRUE(socket_.start_tls(*tls, wire::TlsRole::kClient));
   }
   void send(const wire::Bytes& bytes) {
     wire::Outbox outbox;

@@ -95,20 +95,12 @@ void Link::connect(task::TimePoint now) {
   if (now < connect_from_) return;
   connect_from_ = now + kBetweenAttempts;
   Cluster::Node& node = cluster_.node(id_);
-  const wire::Place place = node.place();
-  Result<wire::Socket> socket = wire::begin_connect(place);
+  Result<wire::Socket> socket = wire::begin_connect(node.place(), cluster_.tls());
   if (!socket) {
     last_failure_ = socket.error();
     return;
   }
   socket_ = std::move(*socket);
-  if (cluster_.tls() != nullptr && !place.local()) {
-    if (Status begun = socket_.start_tls(*cluster_.tls(), wire::TlsRole::kClient); !begun) {
-      last_failure_ = begun.error();
-      socket_.close();
-      return;
-    }
-  }
   generation_ = node.generation.load();
   handshake_.emplace(cluster_.handshake(id_, generation_));
   handshake_->begin(outbox_.bytes());

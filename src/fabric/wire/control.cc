@@ -39,16 +39,11 @@ Result<ControlLink> ControlLink::open(const Place& place, const std::string& key
                                       std::string_view cluster, const Proof& wanted,
                                       std::chrono::milliseconds time, const TlsContext* tls) {
   const Deadline until = SteadyClock::now() + time;
-  Result<Socket> socket = begin_connect(place);
+  Result<Socket> socket = begin_connect(place, tls);
   if (!socket) return fail(socket.error());
   ControlLink link(std::move(*socket), place);
   if (Status made = link.wait_for(POLLOUT, until); !made) return fail(made.error());
   if (Status made = connected(link.socket_, place); !made) return fail(made.error());
-  if (tls != nullptr && !place.local()) {
-    if (Status begun = link.socket_.start_tls(*tls, TlsRole::kClient); !begun) {
-      return fail(begun.error());
-    }
-  }
   ClientHandshake handshake(key, cluster, wanted);
   Bytes out;
   handshake.begin(out);

@@ -14,8 +14,7 @@ namespace pando::fabric::wire {
 
 class ControlLink {
  public:
-  // Connects and comes in, by TLS where a context is given, unless by a Unix socket. kUnavailable
-  // where nobody answers in time. The context outlives the link.
+  // Connects (begin_connect) and comes in. kUnavailable where nobody answers in time.
   static Result<ControlLink> open(const Place& place, const std::string& key,
                                   std::string_view cluster, const Proof& wanted,
                                   std::chrono::milliseconds time, const TlsContext* tls = nullptr);

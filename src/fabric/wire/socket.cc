@@ -253,7 +253,7 @@ std::uint16_t port_of(const Socket& socket) {
   return ntohs(port);
 }
 
-Result<Socket> begin_connect(const Place& place) {
+Result<Socket> begin_connect(const Place& place, const TlsContext* tls) {
   const auto begun = [&](Socket socket, const sockaddr* address,
                          socklen_t length) -> Result<Socket> {
     if (connect(socket.get(), address, length) == 0 || errno == EINPROGRESS || errno == EAGAIN) {
@@ -271,6 +271,11 @@ Result<Socket> begin_connect(const Place& place) {
   if (Status known = resolve(place, false, list); !known) return fail(known.error());
   Socket socket(::socket(list.first->ai_family, SOCK_STREAM | kFlags, 0));
   set_option(socket.get(), IPPROTO_TCP, TCP_NODELAY, 1);
+  if (tls != nullptr) {
+    if (Status started = socket.start_tls(*tls, TlsRole::kClient); !started) {
+      return fail(started.error());
+    }
+  }
   return begun(std::move(socket), list.first->ai_addr, list.first->ai_addrlen);
 }
 

@@ -84,9 +84,9 @@ std::string system_reason(int problem);
 Result<Socket> listen_at(const Place& place);
 // The port that a listening socket was given where 0 was asked for.
 std::uint16_t port_of(const Socket& socket);
-// Begins to connect; the connection is made, or has failed, once it can be written to. An error
-// where the host is unknown.
-Result<Socket> begin_connect(const Place& place);
+// Begins to connect; the connection is made, or has failed, once it can be written to. By TLS where
+// a context is given, unless by a Unix socket. An error where the host is unknown.
+Result<Socket> begin_connect(const Place& place, const TlsContext* tls = nullptr);
 // How connecting ended. REQUIRES: the socket can be written to.
 Status connected(const Socket& socket, const Place& place);
 // The next connection that waits; none where none does.
@@ -108,6 +108,7 @@ class Inbox {
 
  private:
   static constexpr std::size_t kStep = 64 << 10;
+  static_assert(kStep >= Tls::kBuffer);
   void make_room(std::size_t bytes);
 
   Bytes data_;

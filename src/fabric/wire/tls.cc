@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <cerrno>
 #include <utility>
 
@@ -139,11 +140,9 @@ struct Tls::Bio {
       return -1;
     }
     const ssize_t got = recv(way.descriptor, into, static_cast<std::size_t>(length), 0);
-    if (got > 0) {
-      way.received = true;
-    } else if (got < 0 && would_block()) {
+    if (got < 0 && would_block()) {
       BIO_set_retry_read(bio);
-    } else {
+    } else if (got <= 0) {
       way.ended = true;
     }
     return static_cast<int>(got);

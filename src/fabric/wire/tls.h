@@ -11,7 +11,6 @@
 //    connection off does no more than who cuts the cable.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -83,7 +82,6 @@ class Tls {
   struct Way {
     int descriptor = -1;
     bool may_receive = false;  // once in each call
-    bool received = false;     // anything, ever
     bool ended = false;        // by the peer or the network
   };
   struct Bio;
