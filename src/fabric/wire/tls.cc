@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <utility>
@@ -19,8 +20,8 @@ constexpr std::string_view kIdentity = "pando";
 constexpr std::string_view kLabel = "pando tls";
 constexpr const char* kCipher = "TLS_AES_128_GCM_SHA256";
 constexpr std::array<unsigned char, 2> kCipherNumber = {0x13, 0x01};
-// What a record takes beside its bytes, and what its padding to the cipher's blocks may take.
-constexpr std::uint64_t kRecordOverhead = 64;
+// What the records of a send() take beside its bytes, at most: heads, tags, the cipher's blocks.
+constexpr std::uint64_t kOverhead = 5 * 64;
 
 base::Digest derive(std::string_view key) {
   return base::sign(key, std::as_bytes(std::span(kLabel)));
@@ -59,10 +60,12 @@ int find_session(SSL* ssl, const unsigned char* identity, std::size_t length,
   return 1;
 }
 
+bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
+
 bool set_up(SSL_CTX* context) {
   SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION);
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
-  SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  SSL_CTX_set_mode(context, SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   SSL_CTX_set_read_ahead(context, 1);
   SSL_CTX_set_default_read_buffer_len(context, Tls::kBuffer);
   SSL_CTX_set_psk_use_session_callback(context, use_session);
@@ -101,7 +104,8 @@ Result<std::unique_ptr<const TlsContext>> TlsContext::make(std::string_view key,
 // ---- The way to the socket
 // -----------------------------------------------------------------------
 
-// OpenSSL's own would write() and be killed by SIGPIPE, and receive until nothing is left.
+// OpenSSL's own would write() each record by itself and be killed by SIGPIPE, and receive until
+// nothing is left.
 struct Tls::Bio {
   static const BIO_METHOD* method() {
     static BIO_METHOD* const kMethod = [] {
@@ -117,19 +121,16 @@ struct Tls::Bio {
   }
 
  private:
-  static bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
+  // A peer that makes us answer and does not fetch the answers is not kept.
+  static constexpr std::size_t kMost = 1 << 20;
 
   static int write(BIO* bio, const char* bytes, int length) {
     Way& way = *static_cast<Way*>(BIO_get_data(bio));
     BIO_clear_retry_flags(bio);
-    const ssize_t sent =
-        ::send(way.descriptor, bytes, static_cast<std::size_t>(length), MSG_NOSIGNAL);
-    if (sent < 0 && would_block()) {
-      BIO_set_retry_write(bio);
-    } else if (sent < 0) {
-      way.ended = true;
-    }
-    return static_cast<int>(sent);
+    if (way.out.size() > kMost) return -1;
+    const auto* const begin = reinterpret_cast<const std::byte*>(bytes);
+    way.out.insert(way.out.end(), begin, begin + length);
+    return length;
   }
 
   static int read(BIO* bio, char* into, int length) {
@@ -149,9 +150,20 @@ struct Tls::Bio {
   }
 
   static long control(BIO* /*bio*/, int what, long /*number*/, void* /*more*/) {
-    return what == BIO_CTRL_FLUSH ? 1 : 0;  // nothing is held back
+    return what == BIO_CTRL_FLUSH ? 1 : 0;  // at the end of each of our calls
   }
 };
+
+bool Tls::Way::flush() {
+  while (sent < out.size()) {
+    const ssize_t more = ::send(descriptor, out.data() + sent, out.size() - sent, MSG_NOSIGNAL);
+    if (more < 0) return would_block();
+    sent += static_cast<std::size_t>(more);
+  }
+  out.clear();
+  sent = 0;
+  return true;
+}
 
 // ---- A connection
 // --------------------------------------------------------------------------------
@@ -188,19 +200,31 @@ void Tls::begin() {
 
 std::optional<std::size_t> Tls::send(std::span<const std::byte> bytes) {
   if (over_) return std::nullopt;
-  if (bytes.empty()) return 0;
   way_.may_receive = true;
-  begin();
-  if (used_ >= renewal_ && !unsent_) renew_key();
-  std::size_t sent = 0;
-  if (SSL_write_ex(ssl_, bytes.data(), bytes.size(), &sent) == 1) {
-    unsent_ = false;
-    used_ += sent + kRecordOverhead;
-    return sent;
+  bool open = way_.flush();
+  if (open && taken_ == 0 && !way_.waits()) {
+    taken_ = encrypt(bytes.first(std::min(bytes.size(), kBuffer)));
+    open = way_.flush();
   }
-  if (!goes_on()) return std::nullopt;
-  unsent_ = SSL_want_write(ssl_) != 0;
-  return 0;
+  if (!open && !over_) end();
+  if (over_) return std::nullopt;
+  // Who sends waits for room as long as not all is taken.
+  return way_.waits() ? 0 : std::exchange(taken_, 0);
+}
+
+// How many of them: all, or none in the handshake.
+std::size_t Tls::encrypt(std::span<const std::byte> bytes) {
+  if (bytes.empty()) return 0;
+  // The peer renews its own key, and is not asked to: nobody has to answer.
+  if (used_ >= renewal_ && SSL_key_update(ssl_, SSL_KEY_UPDATE_NOT_REQUESTED) == 1) used_ = 0;
+  begin();
+  std::size_t done = 0;
+  if (SSL_write_ex(ssl_, bytes.data(), bytes.size(), &done) != 1) {
+    look_why();
+    return 0;
+  }
+  used_ += done + kOverhead;
+  return done;
 }
 
 std::optional<std::size_t> Tls::receive(std::span<std::byte> into) {
@@ -210,50 +234,42 @@ std::optional<std::size_t> Tls::receive(std::span<std::byte> into) {
   while (got < into.size()) {
     begin();
     std::size_t more = 0;
-    if (SSL_read_ex(ssl_, into.data() + got, into.size() - got, &more) == 1) {
-      got += more;
-      continue;
+    if (SSL_read_ex(ssl_, into.data() + got, into.size() - got, &more) != 1) {
+      look_why();
+      break;
     }
-    if (goes_on()) break;
-    if (got == 0) return std::nullopt;
-    // The next call says so. Whoever waits for the connection shall make it.
-    shutdown(way_.descriptor, SHUT_RDWR);
-    break;
+    got += more;
   }
+  way_.flush();  // the handshake's answers, or what we have to say at the end
+  if (!over_) return got;
+  if (got == 0) return std::nullopt;
+  // The next call says so. Whoever waits for the connection shall make it.
+  shutdown(way_.descriptor, SHUT_RDWR);
   return got;
 }
 
 short Tls::events(short wanted) const {
-  const bool to_write = SSL_want_write(ssl_) != 0;
-  if (SSL_is_init_finished(ssl_) != 0) {
-    return static_cast<short>(wanted | (to_write ? POLLOUT : 0));
-  }
+  const int to_send = way_.waits() ? POLLOUT : 0;
+  if (SSL_is_init_finished(ssl_) != 0) return static_cast<short>(wanted | to_send);
   const bool begun = SSL_want_nothing(ssl_) == 0;
-  return static_cast<short>(POLLIN | (to_write || !begun ? wanted | POLLOUT : 0));
+  return static_cast<short>(POLLIN | (begun ? to_send : POLLOUT));
 }
 
-// The peer does the same with its own, and is not asked to: it need not answer. As long as the
-// message that tells it is unsent, nothing can be received; so not before there is room for it.
-void Tls::renew_key() {
-  pollfd room = {.fd = way_.descriptor, .events = POLLOUT, .revents = 0};
-  if (poll(&room, 1, 0) != 1) return;
-  if (SSL_key_update(ssl_, SSL_KEY_UPDATE_NOT_REQUESTED) == 1) used_ = 0;
-}
-
-bool Tls::goes_on() {
+void Tls::look_why() {
   const int what = SSL_get_error(ssl_, 0);
-  if (what == SSL_ERROR_WANT_READ || what == SSL_ERROR_WANT_WRITE) return true;
-  over_ = true;
+  if (what == SSL_ERROR_WANT_READ || what == SSL_ERROR_WANT_WRITE) return;
   const unsigned long error = ERR_peek_error();
   ERR_clear_error();
-  if (!way_.ended && what == SSL_ERROR_SSL) {
-    note_problem(error);
-  } else if (role_ == TlsRole::kClient && !agreed_) {
-    problem_.emplace(ErrorCode::kUnavailable,
-                     "the connection was closed before TLS was agreed on; if the node serves no "
-                     "TLS, start it with --tls on, or leave tls=on out of the URL");
-  }
-  return false;
+  if (!way_.ended && what == SSL_ERROR_SSL) note_problem(error);
+  end();
+}
+
+void Tls::end() {
+  over_ = true;
+  if (problem_ || agreed_ || role_ == TlsRole::kNode) return;
+  problem_.emplace(ErrorCode::kUnavailable,
+                   "the connection was closed before TLS was agreed on; if the node serves no TLS, "
+                   "start it with --tls on, or leave tls=on out of the URL");
 }
 
 void Tls::note_problem(unsigned long error) {

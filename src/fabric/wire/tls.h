@@ -17,6 +17,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "base/secret.h"
 #include <pando/result.h>
@@ -78,30 +79,39 @@ class Tls {
   const std::optional<Error>& problem() const { return problem_; }
 
  private:
-  // Of OpenSSL's BIO: how bytes get to the socket and from there.
+  // Between OpenSSL and the socket. What is to go out is gathered and leaves with one call.
   struct Way {
     int descriptor = -1;
     bool may_receive = false;  // once in each call
     bool ended = false;        // by the peer or the network
+    std::vector<std::byte> out;
+    std::size_t sent = 0;  // of it
+
+    bool waits() const { return !out.empty(); }
+    // Sends what the socket takes. False: the connection is at its end.
+    bool flush();
   };
   struct Bio;
 
   Tls(const TlsContext& context, TlsRole role, int descriptor)
-      : renewal_(context.renewal()), role_(role), way_{.descriptor = descriptor} {}
-  // Before a call.
+      : renewal_(context.renewal()), role_(role) {
+    way_.descriptor = descriptor;
+  }
+  // Before a call of OpenSSL's.
   void begin();
-  // After a call that did nothing: true where it can go on later.
-  bool goes_on();
+  // After one that did nothing: it goes on later, or ends here.
+  void look_why();
+  void end();
   void note_problem(unsigned long error);
-  void renew_key();
+  std::size_t encrypt(std::span<const std::byte> bytes);
 
   const std::uint64_t renewal_;
   const TlsRole role_;
   Way way_;
   ssl_st* ssl_ = nullptr;
+  std::size_t taken_ = 0;   // bytes of send() whose records wait to go out
   std::uint64_t used_ = 0;  // bytes sent with the key of now
   bool agreed_ = false;     // the handshake is over
-  bool unsent_ = false;     // a record is on its way out
   bool over_ = false;
   std::optional<Error> problem_;
 };
