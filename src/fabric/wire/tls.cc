@@ -21,7 +21,7 @@ constexpr std::string_view kLabel = "pando tls";
 constexpr const char* kCipher = "TLS_AES_128_GCM_SHA256";
 constexpr std::array<unsigned char, 2> kCipherNumber = {0x13, 0x01};
 // What the records of a send() take beside its bytes, at most: heads, tags, the cipher's blocks.
-constexpr std::uint64_t kOverhead = 5 * 64;
+constexpr std::uint64_t kOverhead = 320;
 
 base::Digest derive(std::string_view key) {
   return base::sign(key, std::as_bytes(std::span(kLabel)));
