@@ -294,7 +294,7 @@ int bench_fabric(const std::string& url) {
       fmt::print(stderr, "fabric_bench: {}: {}\n", url, measured.error().message());
       return 1;
     }
-    print(url.substr(0, url.find(':')), kind, figures);
+    print(url.substr(0, url.find(':')) + (url.contains("tls=on") ? "+tls" : ""), kind, figures);
   }
   return 0;
 }

@@ -113,6 +113,7 @@ Command add_cluster(CLI::App& app) {
       ->capture_default_str();
   up_words->add_flag("--etcd", words->options.etcd,
                      "Have them register with an etcd of their own, so that more can be added");
+  up_words->add_flag("--tls", words->options.tls, "Have clients that come by TCP use TLS");
   CLI::App* const add_words = add_verb("add", "Start one more, for running clients too.");
   for (CLI::App* const each : {up_words, add_words}) {
     each->add_option("--size", words->options.size, "Memory of each")

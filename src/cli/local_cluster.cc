@@ -112,6 +112,7 @@ Result<Node> spawn_node(const LocalCluster& cluster, const std::string& size) {
     const std::vector<std::string> more = {"--etcd", cluster.etcd->place, "--cluster", kName};
     words.insert(words.end(), more.begin(), more.end());
   }
+  if (cluster.tls) words.insert(words.end(), {"--tls", "on"});
   return spawn("/proc/self/exe", std::move(words),
                fmt::format("{}/{}.log", cluster.folder, number));
 }
@@ -187,7 +188,7 @@ Status write_state(const LocalCluster& cluster) {
                 {"http", node.http},
                 {"log", node.log}};
   };
-  json state = {{"pool", cluster.pool_url()}, {"nodes", json::array()}};
+  json state = {{"pool", cluster.pool_url()}, {"tls", cluster.tls}, {"nodes", json::array()}};
   for (const Node& node : cluster.nodes) state["nodes"].push_back(describe(node));
   if (cluster.etcd) state["etcd"] = describe(*cluster.etcd);
   auto file = OutputFile::open(state_path(cluster.folder));
@@ -223,7 +224,7 @@ std::optional<Node> read_node(const json& object) {
 }
 
 Result<LocalCluster> start_in(const LocalClusterOptions& options) {
-  LocalCluster cluster{.folder = options.folder, .nodes = {}, .etcd = {}};
+  LocalCluster cluster{.folder = options.folder, .nodes = {}, .etcd = {}, .tls = options.tls};
   Status status = make_key(key_path(options.folder));
   if (status && options.etcd) {
     Result<Node> etcd = start_etcd(options.folder);
@@ -256,12 +257,11 @@ bool LocalCluster::Node::runs() const {
 }
 
 std::string LocalCluster::pool_url() const {
-  if (etcd) {
-    return fmt::format("tcp:?etcd={}&cluster={}&key_file={}", etcd->place, kName, key_path(folder));
-  }
+  const std::string key = key_path(folder) + (tls ? "&tls=on" : "");
+  if (etcd) return fmt::format("tcp:?etcd={}&cluster={}&key_file={}", etcd->place, kName, key);
   std::string places;
   for (const Node& node : nodes) places += (places.empty() ? "" : ",") + node.place;
-  return fmt::format("tcp:{}?key_file={}", places, key_path(folder));
+  return fmt::format("tcp:{}?key_file={}", places, key);
 }
 
 std::string LocalCluster::mapped_url() const {
@@ -320,6 +320,7 @@ Result<LocalCluster> find_cluster(const std::string& folder) {
   const json state = json::parse(file, nullptr, false);
   LocalCluster cluster{.folder = folder, .nodes = {}, .etcd = {}};
   if (state.is_object() && state.contains("etcd")) cluster.etcd = read_node(state["etcd"]);
+  cluster.tls = state.is_object() && state.contains("tls") && state["tls"] == true;
   if (state.is_object() && state.contains("nodes") && state["nodes"].is_array()) {
     for (const json& each : state["nodes"]) {
       if (auto node = read_node(each)) cluster.nodes.push_back(std::move(*node));

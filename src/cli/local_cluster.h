@@ -26,6 +26,7 @@ struct LocalCluster {
   std::string folder;
   std::vector<Node> nodes;
   std::optional<Node> etcd;
+  bool tls = false;
 
   std::string pool_url() const;    // by tcp
   std::string mapped_url() const;  // by the nodes' sockets in the folder
@@ -36,6 +37,7 @@ struct LocalClusterOptions {
   std::size_t nodes = 3;
   std::string size = "1GiB";  // of each
   bool etcd = false;          // that nodes register with, so that more can be added
+  bool tls = false;           // for who comes by TCP
 };
 
 // Where a cluster is when nobody says: $XDG_RUNTIME_DIR/pando, or a folder of the user's in /tmp.

@@ -51,6 +51,7 @@ Examples:
       --shm pando0 --huge on --numa 1 --prefault --http 10.0.0.1:9470
   pando memnode --size 64GiB --listen 10.0.0.1:7470 --shm pando0 --cluster orders \
       --etcd http://10.0.0.9:2379,http://10.0.0.10:2379
+  pando memnode --size 64GiB --listen 10.0.0.1:7470 --key-file /etc/pando/key --tls on
   pando memnode --size 1GiB --listen unix:/run/pando/0.sock
   pando memnode --size 64GiB --listen 10.0.0.1:7470 --rdma 10.0.0.1
   pando bench --pool tcp:127.0.0.1:7470 --workload C,A)";
@@ -68,6 +69,7 @@ struct MemnodeWords {
   int numa = -1;
   bool prefault = false;
   std::string key_file;
+  std::string tls = "off";
   std::string cluster;
   std::string etcd;
   std::vector<std::string> advertise;
@@ -136,6 +138,20 @@ Status parse_registry(const MemnodeWords& words, Request& request) {
   return {};
 }
 
+Status parse_tls(const MemnodeWords& words, fabric::node::ServerOptions& server) {
+  auto tls = base::parse_bool("--tls", words.tls);
+  if (!tls) return fail(tls.error());
+  server.tls = *tls;
+  if (!server.tls) return {};
+  if (server.key.empty()) {
+    return invalid("--tls", "it is made with the cluster's key; give a --key-file, too");
+  }
+  if (std::ranges::all_of(server.listen, &fabric::wire::Place::local)) {
+    return invalid("--tls", "the node listens at Unix sockets alone, which need none");
+  }
+  return {};
+}
+
 Result<Request> parse(const MemnodeWords& words) {
   Request request;
   auto bytes = base::parse_size("--size", words.size);
@@ -179,6 +195,7 @@ Result<Request> parse(const MemnodeWords& words) {
     if (!key) return invalid("--key-file", key.error().detail());
     request.server.key = std::move(*key);
   }
+  if (Status ok = parse_tls(words, request.server); !ok) return fail(ok.error());
   request.server.cluster = words.cluster;
   request.server.max_connections = words.max_connections;
   request.server.spin = std::chrono::microseconds(words.spin_microseconds);
@@ -281,6 +298,7 @@ int run(const MemnodeWords& words) {
                   "anyone who reaches this address may read and change the memory; give "
                   "a --key-file");
   }
+  if (request->server.tls) (*log)->event("tls", "clients that come by TCP must use it");
   if (const auto http = (*server)->http_place()) {
     (*log)->event("http", fmt::format("http://{}/metrics", http->to_string()));
   }
@@ -361,6 +379,12 @@ Command add_memnode(CLI::App& app) {
       ->add_option("--key-file", words->key_file,
                    "The cluster's key; only clients that know it are let in")
       ->type_name("PATH");
+  parser
+      ->add_option("--tls", words->tls,
+                   "on: clients that come by TCP are let in by TLS alone, made with the key; they "
+                   "open tcp: or rdma: with ?tls=on")
+      ->type_name("on|off")
+      ->capture_default_str();
   parser->add_option("--cluster", words->cluster, "The cluster that this node belongs to")
       ->type_name("NAME");
   parser

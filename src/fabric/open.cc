@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <memory>
@@ -131,10 +132,19 @@ Status apply_own(EmbeddedOptions& options, const std::string& name, const std::s
 }
 
 // Those of memory nodes that are other processes.
+Status set_tls(tcp::TcpOptions& options, const std::string& text) {
+  return assign(options.tls, base::parse_bool("tls", text));
+}
+Status set_tls(mapped::MappedOptions& /*options*/, const std::string& /*text*/) {
+  return fail(ErrorCode::kInvalidArgument,
+              "tls: mapped goes by Unix sockets, which need none; leave it out");
+}
+
 template <class Options>
 Status apply_remote(Options& options, std::string_view scheme, const std::string& name,
                     const std::string& text) {
   if (name == "key_file") return assign(options.key, base::read_key(text));
+  if (name == "tls") return set_tls(options, text);
   if (name == "cluster") {
     options.cluster = text;
     return {};
@@ -146,13 +156,14 @@ Status apply_remote(Options& options, std::string_view scheme, const std::string
     return {};
   }
   if (name == "masked_cas") return assign(options.native_masked_cas, parse_masked_cas(text));
-  return fail(ErrorCode::kInvalidArgument,
-              fmt::format("'{}' is no parameter of {}; those are key_file, cluster, timeout (in "
-                          "milliseconds){}",
-                          name, scheme,
-                          scheme == "rdma"  ? ", etcd, device, port, gid_index, mtu and masked_cas"
-                          : scheme == "tcp" ? ", etcd and masked_cas"
-                                            : " and masked_cas"));
+  return fail(
+      ErrorCode::kInvalidArgument,
+      fmt::format("'{}' is no parameter of {}; those are key_file, cluster, timeout (in "
+                  "milliseconds){}",
+                  name, scheme,
+                  scheme == "rdma"  ? ", tls, etcd, device, port, gid_index, mtu and masked_cas"
+                  : scheme == "tcp" ? ", tls, etcd and masked_cas"
+                                    : " and masked_cas"));
 }
 
 Status apply_own(sim::SimOptions& options, const std::string& name, const std::string& text) {
@@ -213,7 +224,22 @@ template <class Options>
 Status finish(Options&, std::string_view /*scheme*/) {
   return {};
 }
+// What tls=on needs.
+Status check_tls(const tcp::TcpOptions& options) {
+  if (!options.tls) return {};
+  if (options.key.empty()) {
+    return fail(ErrorCode::kInvalidArgument,
+                "tls: it is made with the cluster's key; give it, as in ?tls=on&key_file=PATH");
+  }
+  const auto local = std::ranges::find_if(options.nodes, &wire::Place::local);
+  if (local == options.nodes.end()) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("tls: '{}' is a Unix socket, which needs none; leave it out, or name the "
+                          "node as HOST:PORT",
+                          local->to_string()));
+}
 Status finish(tcp::TcpOptions& options, std::string_view scheme) {
+  if (Status fits = check_tls(options); !fits) return fits;
   if (!options.registry && options.nodes.empty()) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("the memory nodes are missing, as in {}", remote_example(scheme)));

@@ -16,15 +16,17 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-INSTANTIATE_TEST_SUITE_P(ClusterWords, BadWords,
-                         ::testing::Values(BadWord{"cluster", "up, add, down or status", "--help"},
-                                           BadWord{"cluster sideways", "sideways", "--help"},
-                                           BadWord{"cluster up --nodes 0", "--nodes", "1 to 64"},
-                                           BadWord{"cluster up --size lots", "'lots'", "--size"},
-                                           BadWord{"top nowhere", "nowhere", "HOST:PORT"},
-                                           BadWord{"top --every 0", "--every", "0.1"},
-                                           BadWord{"top --dir /no/such/folder", "/no/such/folder",
-                                                   "cluster up"}));
+INSTANTIATE_TEST_SUITE_P(
+    ClusterWords, BadWords,
+    ::testing::Values(BadWord{"cluster", "up, add, down or status", "--help"},
+                      BadWord{"cluster sideways", "sideways", "--help"},
+                      BadWord{"cluster up --nodes 0", "--nodes", "1 to 64"},
+                      BadWord{"cluster up --size lots", "'lots'", "--size"},
+                      BadWord{"memnode --size 2MiB --tls on", "--tls", "--key-file"},
+                      BadWord{"memnode --size 2MiB --tls yes", "'yes'", "on"},
+                      BadWord{"top nowhere", "nowhere", "HOST:PORT"},
+                      BadWord{"top --every 0", "--every", "0.1"},
+                      BadWord{"top --dir /no/such/folder", "/no/such/folder", "cluster up"}));
 
 // Ends its cluster whatever becomes of the test.
 class ClusterCommand : public Program {
@@ -78,6 +80,20 @@ TEST_F(ClusterCommand, GoesUpIsUsedAndGoesDown) {
   EXPECT_FALSE(std::filesystem::exists(folder()));
   EXPECT_EQ(cluster("down").code, 1);
   EXPECT_NE(run_pando(bench + "--pool '" + pool_in(up.output) + "'").code, 0);
+}
+
+TEST_F(ClusterCommand, GoesUpWithTls) {
+  const Outcome up = cluster("up --nodes 1 --size 16MiB --tls");
+  ASSERT_EQ(up.code, 0) << up.output;
+  const std::string pool = pool_in(up.output);
+  EXPECT_THAT(pool, HasSubstr("&tls=on"));
+  EXPECT_THAT(cluster("status").output, HasSubstr(pool));
+  const std::string bench = "bench --index chime --keys 1k --ops 1k --workload A --pool '";
+  const Outcome by_tls = run_pando(bench + pool + "'");
+  EXPECT_EQ(by_tls.code, 0) << by_tls.output;
+  const Outcome plain = run_pando(bench + pool.substr(0, pool.find("&tls=on")) + "'");
+  EXPECT_NE(plain.code, 0);
+  EXPECT_THAT(plain.output, HasSubstr("give tls=on"));
 }
 
 TEST_F(ClusterCommand, GrowsWithEtcd) {

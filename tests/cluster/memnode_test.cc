@@ -5,10 +5,12 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <csignal>
+#include <fstream>
 #include <thread>
 
 #include "cluster/daemon.h"
@@ -44,6 +46,29 @@ TEST(Memnode, ServesAndEndsInOrder) {
   EXPECT_THAT(daemon.log(), HasSubstr(R"("event":"stopping","detail":"SIGTERM")"));
 }
 
+TEST(Memnode, ServesAnIndexByTlsAndNothingWithout) {
+  const std::string key = ::testing::TempDir() + "pando-memnode-key-" + std::to_string(getpid());
+  std::ofstream(key) << "a key of the tests\n";
+  chmod(key.c_str(), 0600);
+  const Daemon daemon({"--size", "64MiB", "--key-file", key, "--tls", "on"});
+  const std::string url = "tcp:" + daemon.place() + "?key_file=" + key;
+  {
+    auto pool = Pool::open(url + "&tls=on").value();
+    auto index = pool.create_index("users").value();
+    const std::string large(1 << 20, 'x');  // many records of TLS
+    ASSERT_TRUE(index.put(1, large));
+    for (std::uint64_t i = 2; i < 1000; ++i) ASSERT_TRUE(index.put(i, std::to_string(i)));
+    EXPECT_EQ(index.get(1).value(), large);
+    EXPECT_EQ(index.get(999).value(), "999");
+  }
+  const auto plain = Pool::open(url);
+  ASSERT_FALSE(plain);
+  EXPECT_EQ(plain.error().code(), ErrorCode::kDenied);
+  EXPECT_THAT(plain.error().detail(), HasSubstr("?tls=on"));
+  EXPECT_THAT(daemon.log(), HasSubstr("refused: denied: this memory node lets clients in by TLS"));
+  unlink(key.c_str());
+}
+
 TEST(Memnode, TurnsAwayThoseItHasNoDescriptorsFor) {
   const Daemon daemon({"--size", "2MiB"});
   rlimit few = {.rlim_cur = 16, .rlim_max = 16};
@@ -71,6 +96,9 @@ TEST(Memnode, SaysWhatIsWrong) {
   EXPECT_THAT(failure_of({}), HasSubstr("--size is required"));
   EXPECT_THAT(failure_of({"--size", "2MiB", "--key-file", "/no/such/key"}),
               HasSubstr("--key-file: key file '/no/such/key': No such file"));
+  EXPECT_THAT(failure_of({"--size", "2MiB", "--tls", "on"}),
+              HasSubstr("--tls: it is made with the cluster's key; give a --key-file, too"));
+  EXPECT_THAT(failure_of({"--size", "2MiB", "--tls", "maybe"}), HasSubstr("--tls: 'maybe'"));
   EXPECT_THAT(failure_of({"--size", "2MiB", "--log-file", "/no/such/log"}),
               HasSubstr("--log-file: '/no/such/log'"));
   EXPECT_THAT(failure_of({"--size", "2MiB", "--huge", "maybe"}), HasSubstr("--huge: 'maybe'"));

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/sanitizers.h"
@@ -21,19 +22,16 @@ constexpr std::uint64_t kRoundsOfNodes =
 // Memory nodes for all tests of the process: fabrics do not own them. Gone before main() returns.
 class SharedNodes final : public ::testing::Environment {
  public:
-  void TearDown() override {
-    by_count_.clear();
-    by_rdma_.clear();
-  }
-  MemoryNodes& of(std::size_t count, bool rdma = false) {
-    return (rdma ? by_rdma_ : by_count_)
-        .try_emplace(count, MemoryNodes::Options{.nodes = count, .rdma = rdma})
+  void TearDown() override { all_.clear(); }
+  MemoryNodes& of(std::size_t count, bool rdma = false, bool tls = false) {
+    return all_
+        .try_emplace(std::tuple(count, rdma, tls),
+                     MemoryNodes::Options{.nodes = count, .rdma = rdma, .tls = tls})
         .first->second;
   }
 
  private:
-  std::map<std::size_t, MemoryNodes> by_count_;
-  std::map<std::size_t, MemoryNodes> by_rdma_;
+  std::map<std::tuple<std::size_t, bool, bool>, MemoryNodes> all_;
 };
 SharedNodes* const kNodes = new SharedNodes;  // GoogleTest owns it from the next line on
 [[maybe_unused]] const auto* const kEnvironment = ::testing::AddGlobalTestEnvironment(kNodes);
@@ -41,6 +39,16 @@ SharedNodes* const kNodes = new SharedNodes;  // GoogleTest owns it from the nex
 FabricUnderTest tcp(std::string name, std::size_t nodes, std::string parameters = "") {
   return {std::move(name), [=] { return open_fabric(kNodes->of(nodes).tcp_url() + parameters); },
           kRoundsOfNodes};
+}
+
+// As tcp, but for how bytes travel: races were looked for there.
+FabricUnderTest tls(std::string name, std::size_t nodes) {
+  return {std::move(name),
+          [=] {
+            const MemoryNodes& all = kNodes->of(nodes, false, true);
+            return open_fabric(all.tcp_url() + "?" + all.tls_words());
+          },
+          kRounds / 4};
 }
 
 FabricUnderTest mapped(std::string name, std::size_t nodes, std::string parameters = "") {
@@ -71,7 +79,8 @@ INSTANTIATE_TEST_SUITE_P(Mapped, FabricConformance,
 
 INSTANTIATE_TEST_SUITE_P(Tcp, FabricConformance,
                          ::testing::Values(tcp("tcp", 1), tcp("tcp_3_nodes", 3),
-                                           tcp("tcp_emulated", 1, "?masked_cas=emulated")),
+                                           tcp("tcp_emulated", 1, "?masked_cas=emulated"),
+                                           tls("tcp_tls", 1)),
                          name_of_fabric);
 
 }  // namespace

@@ -219,6 +219,27 @@ TEST_P(RdmaDoor, WhatOnlyCardsHaveIsNotClaimed) {
   EXPECT_FALSE((*server)->onchip_in_card());
 }
 
+// The socket beside the verbs: to come in, to be shown the door, to fence, to be shut out.
+TEST_P(RdmaDoor, IsShownByTls) {
+  const MemoryNodes nodes({.rdma = true, .tls = true});
+  const std::string url = nodes.rdma_url() + "?timeout=20000&";
+  Client watcher(open_fabric(url + nodes.tls_words()).value());
+  Client victim(open_fabric(url + nodes.tls_words()).value());
+  victim.write_word(kGuestWord, 5);
+  EXPECT_EQ(watcher.read_word(kGuestWord), 5u);
+  ASSERT_TRUE(watcher.fabric().fence(victim.fabric().client()));
+  std::uint64_t word = 6;
+  Batch batch;
+  batch.write_word(kGuestWord, &word);
+  const Status shut_out = victim.submit(batch);
+  ASSERT_FALSE(shut_out);
+  EXPECT_EQ(shut_out.error().code(), ErrorCode::kFenced);
+  EXPECT_EQ(watcher.read_word(kGuestWord), 5u);
+  const auto plain = open_fabric(url + "key_file=" + nodes.key_file());
+  ASSERT_FALSE(plain);
+  EXPECT_EQ(plain.error().code(), ErrorCode::kDenied);
+}
+
 TEST_P(RdmaDoor, OtherWaysAreShut) {
   for (const std::string& url : {nodes_.tcp_url(), nodes_.mapped_url()}) {
     const auto refused = open_fabric(url);

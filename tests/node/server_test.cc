@@ -10,12 +10,12 @@
 
 #include <chrono>
 #include <csignal>
-#include <fstream>
 #include <string>
 
 #include "fabric/conformance.h"
 #include "fabric/open.h"
 #include "fabric/wire/control.h"
+#include "node/peers.h"
 #include "support/memory_nodes.h"
 
 namespace pando::fabric {
@@ -28,12 +28,6 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr Address kWord(0, 4096);
 
-Error error_of_opening(const std::string& url) {
-  const auto fabric = open_fabric(url);
-  EXPECT_FALSE(fabric) << url;
-  return fabric ? Error(ErrorCode::kNotFound) : fabric.error();
-}
-
 Status add_one(Client& client, Address word) {
   Batch batch;
   batch.fetch_add(word, 1);
@@ -42,19 +36,6 @@ Status add_one(Client& client, Address word) {
 
 // ---- Who may come in
 // -----------------------------------------------------------------------------
-
-class KeyFile {
- public:
-  explicit KeyFile(const std::string& key) {
-    std::ofstream(path_) << key << "\n";
-    chmod(path_.c_str(), 0600);
-  }
-  ~KeyFile() { unlink(path_.c_str()); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_ = ::testing::TempDir() + "pando-key-" + std::to_string(getpid());
-};
 
 TEST(ComingIn, OnlyWithTheKeyAndToTheRightCluster) {
   const MemoryNodes nodes({.key = "right", .cluster = "blue"});
@@ -123,6 +104,10 @@ TEST(ComingIn, BadUrlsSayWhatIsWrong) {
       {"tcp:127.0.0.1:1?mtu=1024", "'mtu' is no parameter of tcp"},
       {"rdma:127.0.0.1:1?port=0", "port"},
       {"tcp:127.0.0.1:1?timeout=soon", "timeout: 'soon'"},
+      {"tcp:127.0.0.1:1?tls=on", "tls: it is made with the cluster's key"},
+      {"tcp:127.0.0.1:1?tls=some", "tls: 'some'"},
+      {"rdma:127.0.0.1:1?tls=on", "tls: it is made with the cluster's key"},
+      {"mapped:unix:/no/such/socket?tls=on", "mapped goes by Unix sockets, which need none"},
       {"mapped:", "the memory nodes are missing"},
       {"mapped:127.0.0.1:7470", "is no Unix socket"},
       {"mapped:unix:", "the path must have"},
@@ -139,47 +124,6 @@ TEST(ComingIn, TheSameNodeTwiceIsNoPool) {
   EXPECT_THAT(error_of_opening("tcp:" + place + "," + place).detail(),
               HasSubstr("one and the same"));
 }
-
-// A connection that speaks for itself.
-class Stranger {
- public:
-  explicit Stranger(const MemoryNodes& nodes)
-      : place_(wire::parse_place(nodes.tcp_url().substr(4)).value()),
-        socket_(wire::begin_connect(place_).value()) {
-    wait(POLLOUT);
-  }
-  void send(const wire::Bytes& bytes) {
-    wait(POLLOUT);
-    (void)socket_.send(bytes);
-  }
-  // The node's next message; none: it has closed the connection.
-  std::optional<wire::Frame> receive(wire::Bytes& body) {
-    for (;;) {
-      const auto frame = wire::parse_frame(inbox_.bytes(), wire::kMaxBytes).value();
-      if (frame) {
-        const auto at = inbox_.bytes().subspan(sizeof(wire::Frame), frame->bytes);
-        body.assign(at.begin(), at.end());
-        inbox_.drop(sizeof(wire::Frame) + frame->bytes);
-        return frame;
-      }
-      wait(POLLIN);
-      if (!inbox_.fill(socket_)) return std::nullopt;
-    }
-  }
-  bool is_closed() {
-    wire::Bytes body;
-    return !receive(body).has_value();
-  }
-
- private:
-  void wait(short events) const {
-    pollfd waiting = {.fd = socket_.get(), .events = events, .revents = 0};
-    ASSERT_GT(::poll(&waiting, 1, 20'000), 0);
-  }
-  wire::Place place_;
-  wire::Socket socket_;
-  wire::Inbox inbox_;
-};
 
 wire::Bytes message(wire::Kind kind, std::uint32_t says, std::size_t has) {
   const wire::Frame frame{.bytes = says, .kind = kind};
@@ -256,18 +200,20 @@ std::vector<std::string> with_rdma(std::vector<std::string> fabrics) {
 class OverAFabric : public ::testing::TestWithParam<std::string> {
  protected:
   MemoryNodes::Options nodes_of(std::size_t count) const {
-    return {.nodes = count, .rdma = GetParam() == "rdma"};
+    return {.nodes = count, .rdma = GetParam() == "rdma", .tls = GetParam() == "tls"};
   }
-  std::string url(const MemoryNodes& nodes) const {
-    if (GetParam() == "rdma") return nodes.rdma_url();
-    return GetParam() == "tcp" ? nodes.tcp_url() : nodes.mapped_url();
+  std::string url(const MemoryNodes& nodes, const std::string& timeout = "2000") const {
+    const std::string words = "?timeout=" + timeout;
+    if (GetParam() == "rdma") return nodes.rdma_url() + words;
+    if (GetParam() == "tls") return nodes.tcp_url() + words + "&" + nodes.tls_words();
+    return (GetParam() == "tcp" ? nodes.tcp_url() : nodes.mapped_url()) + words;
   }
 };
 
 class NodesThatFail : public OverAFabric {
  protected:
   std::unique_ptr<Client> open(const MemoryNodes& nodes) const {
-    return std::make_unique<Client>(open_fabric(url(nodes) + "?timeout=1000").value());
+    return std::make_unique<Client>(open_fabric(url(nodes, "1000")).value());
   }
   // A batch may be the one that finds out.
   static Status settled(Client& client, Address word, ErrorCode wanted) {
@@ -281,7 +227,8 @@ class NodesThatFail : public OverAFabric {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(All, NodesThatFail, ::testing::ValuesIn(with_rdma({"tcp", "mapped"})),
+INSTANTIATE_TEST_SUITE_P(All, NodesThatFail,
+                         ::testing::ValuesIn(with_rdma({"tcp", "tls", "mapped"})),
                          [](const auto& info) { return info.param; });
 
 TEST_P(NodesThatFail, AreUnavailableOthersGoOnAndTheyComeBack) {
@@ -328,12 +275,12 @@ TEST_P(NodesThatFail, ThatLostTheirMemorySaySo) {
 // Whose clients come in over a socket.
 class ClientsOverSockets : public OverAFabric {};
 
-INSTANTIATE_TEST_SUITE_P(All, ClientsOverSockets, ::testing::ValuesIn(with_rdma({"tcp"})),
+INSTANTIATE_TEST_SUITE_P(All, ClientsOverSockets, ::testing::ValuesIn(with_rdma({"tcp", "tls"})),
                          [](const auto& info) { return info.param; });
 
 TEST_P(ClientsOverSockets, WhatIsUnderWayWhenANodeStopsEndsInTime) {
   MemoryNodes nodes(nodes_of(1));
-  Client client(open_fabric(url(nodes) + "?timeout=300").value());
+  Client client(open_fabric(url(nodes, "300")).value());
   client.write_word(kWord, 0);
   std::size_t ended = 0;
   const auto add_for_ever = [&]() -> Task<void> {

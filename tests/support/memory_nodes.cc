@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <stdexcept>
 
 namespace pando::testing {
@@ -31,6 +32,11 @@ MemoryNodes::MemoryNodes(const Options& options) : options_(options) {
   std::string name = std::filesystem::temp_directory_path() / "pando-XXXXXX";
   if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
   folder_ = name;
+  if (options_.tls && options_.key.empty()) options_.key = "a key of the tests";
+  if (!options_.key.empty()) {
+    std::ofstream(key_file()) << options_.key << "\n";
+    std::filesystem::permissions(key_file(), std::filesystem::perms::owner_read);
+  }
   for (std::size_t i = 0; i < options.nodes; ++i) {
     auto node = std::make_unique<Node>(make_memory());
     node->options = options.server;
@@ -38,8 +44,9 @@ MemoryNodes::MemoryNodes(const Options& options) : options_(options) {
                             {.host = "", .port = "", .path = folder_ + "/" + std::to_string(i)}};
     node->options.http = {.host = "127.0.0.1", .port = "0", .path = ""};
     if (options.rdma) node->options.rdma = {.host = rdma_address(), .port = "0", .path = ""};
-    node->options.key = options.key;
+    node->options.key = options_.key;
     node->options.cluster = options.cluster;
+    node->options.tls = options.tls;
     run(*node);
     nodes_.push_back(std::move(node));
   }

@@ -27,7 +27,8 @@ class MemoryNodes {
     std::string cluster;
     std::uint32_t onchip_bytes = 256 << 10;
     bool rdma = false;                        // verbs come by RDMA
-    fabric::node::ServerOptions server = {};  // its places, key and cluster are set here
+    bool tls = false;                         // with a key of the tests where none is given
+    fabric::node::ServerOptions server = {};  // its places, key, cluster and tls are set here
   };
 
   explicit MemoryNodes(const Options& options);  // throws where it cannot
@@ -39,6 +40,10 @@ class MemoryNodes {
   std::string rdma_url() const;
   // "mapped:unix:/tmp/…,unix:/tmp/…"
   std::string mapped_url() const;
+  // With the nodes' key, where they have one. Goes with them.
+  std::string key_file() const { return folder_ + "/key"; }
+  // "tls=on&key_file=/tmp/…", for a URL.
+  std::string tls_words() const { return "tls=on&key_file=" + key_file(); }
   const fabric::node::ServerCounts& counts(std::size_t node) const;
   const fabric::node::NodeMemory& memory(std::size_t node) const { return nodes_[node]->memory; }
   std::string http(std::size_t node) const;  // HOST:PORT

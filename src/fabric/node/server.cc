@@ -1,6 +1,7 @@
 #include "fabric/node/server.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -37,7 +38,9 @@ struct Connection {
   wire::Socket socket;
   const bool local;  // by a Unix socket
   State state = State::kStranger;
-  bool closed = false;  // to be freed after this round
+  bool tls_due = false;    // it is to come by TLS, and has said nothing yet
+  bool lacks_tls = false;  // it was to, and does not
+  bool closed = false;     // to be freed after this round
   wire::Inbox inbox;
   wire::Outbox outbox;
   std::uint32_t events = EPOLLIN;  // what the loop waits for
@@ -107,6 +110,8 @@ class Server::Loop {
   void accept_all(const Listener& listener);
   bool turn_away(const Listener& listener);
   void serve(Connection& connection);
+  bool begin_tls(Connection& connection);
+  void ended(Connection& connection);
   void take_messages(Connection& connection);
   void settle(Connection& connection);
   bool take_message(Connection& connection, const wire::Frame& frame,
@@ -148,6 +153,7 @@ class Server::Loop {
   wire::Socket spare_;  // a descriptor for those who come when there are no others
   std::atomic<bool> stopping_{false};
   std::vector<Listener> listeners_;
+  std::unique_ptr<const wire::TlsContext> tls_;  // nullptr: without
   std::unique_ptr<rdma::Door> door_;
   std::map<int, std::unique_ptr<Connection>> connections_;  // by descriptor
   bool any_shut_ = false;
@@ -169,6 +175,11 @@ Status Server::Loop::open() {
                 fmt::format("the system gives no descriptors: {}", wire::system_reason(errno)));
   }
   watch(wakeup_, EPOLLIN, EPOLL_CTL_ADD);
+  if (options_.tls) {
+    auto tls = wire::TlsContext::make(options_.key);
+    if (!tls) return fail(tls.error());
+    tls_ = std::move(*tls);
+  }
   for (const wire::Place& place : options_.listen) {
     if (Status open = listen(place, false); !open) return open;
   }
@@ -272,6 +283,7 @@ void Server::Loop::accept_all(const Listener& listener) {
     const int descriptor = socket.get();
     auto made = std::make_unique<Connection>(std::move(socket), listener.place.local());
     if (listener.http) made->state = Connection::State::kHttp;
+    made->tls_due = tls_ != nullptr && !listener.http && !listener.place.local();
     made->let_in_until = SteadyClock::now() + options_.handshake_time;
     ++strangers_;
     ++counts_.open_connections;
@@ -297,15 +309,41 @@ bool Server::Loop::turn_away(const Listener& listener) {
 }
 
 void Server::Loop::serve(Connection& connection) {
-  if (connection.closed) return;
+  if (connection.closed || (connection.tls_due && !begin_tls(connection))) return;
   if ((connection.events & EPOLLIN) != 0 && !connection.inbox.fill(connection.socket)) {
     // What it sent before its end is still executed, as it would have been a moment earlier.
     take_messages(connection);
-    shut(connection);
+    ended(connection);
     return;
   }
   take_messages(connection);
   settle(connection);
+}
+
+// The first byte tells who speaks TLS. Who does not is told so, once it has said that it is a
+// client. False: nothing has come.
+bool Server::Loop::begin_tls(Connection& connection) {
+  std::byte first{};
+  const auto got = connection.socket.peek({&first, 1});
+  if (got && *got == 0) return false;
+  connection.tls_due = false;
+  connection.lacks_tls = first != wire::kTlsFirstByte;
+  if (got && (connection.lacks_tls || connection.socket.start_tls(*tls_, wire::TlsRole::kNode))) {
+    return true;
+  }
+  shut(connection);
+  return false;
+}
+
+void Server::Loop::ended(Connection& connection) {
+  if (connection.closed) return;
+  const std::optional<Error> problem = connection.socket.problem();
+  if (problem) {
+    const bool denied = problem->code() == ErrorCode::kDenied;
+    ++(denied ? counts_.refused : counts_.broken);
+    log(denied ? "refused" : "broken", problem->message());
+  }
+  shut(connection);
 }
 
 void Server::Loop::take_messages(Connection& connection) {
@@ -319,7 +357,11 @@ void Server::Loop::take_messages(Connection& connection) {
     const auto bytes = connection.inbox.bytes();
     auto frame = wire::parse_frame(bytes, limit);
     if (!frame) {
-      broken(connection, frame.error());
+      const bool tls = !connection.is_in() && bytes.front() == wire::kTlsFirstByte;
+      broken(connection, tls ? Error(ErrorCode::kIncompatible,
+                                     "a client speaks TLS, and this memory node does not: start it "
+                                     "with --tls on, or leave tls=on out of the client's URL")
+                             : frame.error());
       return;
     }
     if (!*frame) return;
@@ -352,7 +394,9 @@ void Server::Loop::settle(Connection& connection) {
     if (!waiting) connection.socket.end_sending();
   }
   const bool full = connection.outbox.waiting() >= kMaxWaiting;
-  const std::uint32_t events = (full ? 0u : EPOLLIN) | (waiting ? EPOLLOUT : 0u);
+  static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT);
+  const auto wanted = static_cast<short>((full ? 0 : POLLIN) | (waiting ? POLLOUT : 0));
+  const auto events = static_cast<std::uint32_t>(connection.socket.events(wanted));
   if (events == connection.events) return;
   connection.events = events;
   watch(connection.socket.get(), events, EPOLL_CTL_MOD);
@@ -402,6 +446,11 @@ bool Server::Loop::challenge(Connection& connection, std::span<const std::byte> 
   const auto hello = wire::parse<wire::Hello>(body);
   if (!hello || hello->magic != wire::kMagic) {
     return broken(connection, Error(ErrorCode::kCorrupt, "wire: this is no client of ours"));
+  }
+  if (connection.lacks_tls) {
+    return refuse(connection, Error(ErrorCode::kDenied,
+                                    "this memory node lets clients in by TLS alone: give tls=on "
+                                    "and the cluster's key, as in ?tls=on&key_file=PATH"));
   }
   if (hello->newest < wire::kOldestVersion || hello->oldest > wire::kVersion) {
     return refuse(

@@ -33,6 +33,8 @@ struct ServerOptions {
   std::optional<wire::Place> rdma;
   OnChipPlace onchip_place = OnChipPlace::kAutomatic;  // with `rdma`
   std::string key;                                     // empty: everyone may come in
+  // By TCP, clients are let in by TLS alone; Unix sockets and HTTP stay as they are. With a key.
+  bool tls = false;
   std::string cluster;
   std::size_t max_connections = 4096;
   std::chrono::microseconds spin{50};

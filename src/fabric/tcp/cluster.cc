@@ -34,6 +34,11 @@ Result<std::shared_ptr<Cluster>> Cluster::open(const TcpOptions& options, wire::
     return fail(ErrorCode::kInvalidArgument, "no memory node is given");
   }
   std::shared_ptr<Cluster> cluster(new Cluster(options, purpose, caps, std::move(inspect)));
+  if (options.tls) {
+    auto tls = wire::TlsContext::make(options.key);
+    if (!tls) return fail(tls.error());
+    cluster->tls_ = std::move(*tls);
+  }
   const Status opened = options.registry ? cluster->open_registry() : cluster->open_list();
   if (!opened) return fail(opened.error());
   return cluster;
@@ -74,11 +79,16 @@ Status Cluster::open_registry() {
 // ---- Nodes
 // ---------------------------------------------------------------------------------------
 
+Result<wire::ControlLink> Cluster::connect(const wire::Place& place,
+                                           const wire::Proof& wanted) const {
+  return wire::ControlLink::open(place, options_.key, options_.cluster, wanted, options_.timeout,
+                                 tls_.get());
+}
+
 // The first node gives the client its id; the others get to know it.
 Status Cluster::come_in(NodeId id, std::uint64_t life, const wire::Place& place) {
   auto node = std::make_unique<Node>(id, life, place);
-  Result<wire::ControlLink> link = wire::ControlLink::open(
-      place, options_.key, options_.cluster, proof(*node, purpose_, true), options_.timeout);
+  Result<wire::ControlLink> link = connect(place, proof(*node, purpose_, true));
   if (!link && purpose_ == wire::Purpose::kRdma && link.error().code() == ErrorCode::kCorrupt) {
     return fail(ErrorCode::kIncompatible,
                 fmt::format("memory node at {} is of a version that knows no RDMA: bring it up to "
@@ -222,8 +232,7 @@ Status Cluster::fence_at(Node& node, ClientId client) {
     // The connection broke, as connections do. To fence twice does no harm.
     node.control.reset();
     Result<wire::ControlLink> link =
-        wire::ControlLink::open(node.place(), options_.key, options_.cluster,
-                                proof(node, wire::Purpose::kControl, false), options_.timeout);
+        connect(node.place(), proof(node, wire::Purpose::kControl, false));
     if (link) {
       node.control.emplace(std::move(*link));
       done = node.control->fence(client, options_.timeout);

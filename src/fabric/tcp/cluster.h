@@ -56,6 +56,7 @@ class Cluster {
 
   const TcpOptions& options() const { return options_; }
   const Caps& caps() const { return caps_; }
+  const wire::TlsContext* tls() const { return tls_.get(); }  // nullptr: without
   ClientId client() const { return client_; }
   // By id; 0 where there is none. Stays valid, and as it is, for the cluster's life: ask again to
   // see nodes that have come.
@@ -78,6 +79,7 @@ class Cluster {
 
   Cluster(const TcpOptions& options, wire::Purpose purpose, const Caps& caps, Inspect inspect)
       : options_(options), purpose_(purpose), inspect_(std::move(inspect)), caps_(caps) {}
+  Result<wire::ControlLink> connect(const wire::Place& place, const wire::Proof& wanted) const;
   Status open_list();
   Status open_registry();
   Status come_in(NodeId id, std::uint64_t life, const wire::Place& place);
@@ -91,6 +93,7 @@ class Cluster {
   const TcpOptions options_;
   const wire::Purpose purpose_;
   const Inspect inspect_;
+  std::unique_ptr<const wire::TlsContext> tls_;
   Caps caps_;
   ClientId client_ = 0;
 

@@ -58,7 +58,7 @@ void Link::poll(task::TimePoint now) {
 
 void Link::talk() {
   if (!outbox_.flush(socket_)) {
-    lost(Error(ErrorCode::kUnavailable, fmt::format("{}: {}", name(), wire::system_reason(errno))));
+    hung_up(": " + wire::system_reason(errno));
     return;
   }
   while (receive()) {
@@ -69,7 +69,7 @@ void Link::talk() {
 bool Link::receive() {
   const std::size_t before = inbox_.bytes().size();
   if (!inbox_.fill(socket_)) {
-    lost(Error(ErrorCode::kUnavailable, name() + " has closed the connection"));
+    hung_up(" has closed the connection");
     return false;
   }
   const bool got_any = inbox_.bytes().size() > before;
@@ -95,7 +95,7 @@ void Link::connect(task::TimePoint now) {
   if (now < connect_from_) return;
   connect_from_ = now + kBetweenAttempts;
   Cluster::Node& node = cluster_.node(id_);
-  Result<wire::Socket> socket = wire::begin_connect(node.place());
+  Result<wire::Socket> socket = wire::begin_connect(node.place(), cluster_.tls());
   if (!socket) {
     last_failure_ = socket.error();
     return;
@@ -120,7 +120,7 @@ bool Link::come_in(const wire::Frame& frame, std::span<const std::byte> body) {
     let_in(welcome);
   }
   if (state_ != State::kDown && !outbox_.flush(socket_)) {
-    lost(Error(ErrorCode::kUnavailable, name() + " went away"));
+    hung_up(" went away");
   }
   return state_ != State::kDown;
 }
@@ -134,7 +134,7 @@ void Link::come_up() {
 bool Link::add_descriptors(std::vector<pollfd>& to) const {
   if (!socket_) return false;  // about to connect
   const auto events = static_cast<short>(POLLIN | (outbox_.waiting() > 0 ? POLLOUT : 0));
-  to.push_back({.fd = socket_.get(), .events = events, .revents = 0});
+  to.push_back({.fd = socket_.get(), .events = socket_.events(events), .revents = 0});
   return true;
 }
 
@@ -167,6 +167,21 @@ void Link::lost(const Error& error) {
       }
     }
     owner_.ended(std::move(part), fail(code, error.detail()));
+  }
+}
+
+// The connection is at its end; where TLS knows why, it may be for good.
+void Link::hung_up(std::string_view what) {
+  const std::optional<Error> problem = socket_.problem();
+  if (!problem) {
+    lost(Error(ErrorCode::kUnavailable, fmt::format("{}{}", name(), what)));
+    return;
+  }
+  const Error error(problem->code(), fmt::format("{}: {}", name(), problem->detail()));
+  if (error.code() == ErrorCode::kUnavailable) {
+    lost(error);
+  } else {
+    refused(error);
   }
 }
 

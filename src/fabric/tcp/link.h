@@ -99,6 +99,7 @@ class Link {
  private:
   void connect(task::TimePoint now);
   bool receive();
+  void hung_up(std::string_view what);
   bool come_in(const wire::Frame& frame, std::span<const std::byte> body);
   void end_waiting(const Error& error);
   void end_late(task::TimePoint now);

@@ -34,6 +34,7 @@ struct TcpOptions {
   std::optional<etcd::RegistryOptions> registry;
   std::string key;
   std::string cluster;
+  bool tls = false;  // by TLS, but for Unix sockets; with a key
   std::chrono::milliseconds timeout{2000};
   bool native_masked_cas = true;
 };

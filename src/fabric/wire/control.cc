@@ -37,9 +37,9 @@ ControlLink::~ControlLink() {
 
 Result<ControlLink> ControlLink::open(const Place& place, const std::string& key,
                                       std::string_view cluster, const Proof& wanted,
-                                      std::chrono::milliseconds time) {
+                                      std::chrono::milliseconds time, const TlsContext* tls) {
   const Deadline until = SteadyClock::now() + time;
-  Result<Socket> socket = begin_connect(place);
+  Result<Socket> socket = begin_connect(place, tls);
   if (!socket) return fail(socket.error());
   ControlLink link(std::move(*socket), place);
   if (Status made = link.wait_for(POLLOUT, until); !made) return fail(made.error());
@@ -65,7 +65,7 @@ Result<ControlLink> ControlLink::open(const Place& place, const std::string& key
 }
 
 Status ControlLink::wait_for(short events, Deadline until) {
-  if (wire::wait_for(socket_.get(), events, until)) return {};
+  if (wire::wait_for(socket_.get(), socket_.events(events), until)) return {};
   return fail(ErrorCode::kUnavailable,
               fmt::format("memory node at {} does not answer", place_.to_string()));
 }
@@ -78,8 +78,17 @@ Status ControlLink::send(Bytes bytes, Deadline until) {
     if (outbox.waiting() == 0) return {};
     if (Status ready = wait_for(POLLOUT, until); !ready) return ready;
   }
-  return fail(ErrorCode::kUnavailable,
-              fmt::format("memory node at {} has closed the connection", place_.to_string()));
+  return fail(closed());
+}
+
+Error ControlLink::closed() const {
+  if (const auto problem = socket_.problem()) {
+    return {problem->code(),
+            fmt::format("memory node at {}: {}", place_.to_string(), problem->detail())};
+  }
+  return {ErrorCode::kUnavailable,
+          fmt::format("memory node at {} has closed the connection; its log says why",
+                      place_.to_string())};
 }
 
 Result<Frame> ControlLink::receive(Deadline until) {
@@ -97,11 +106,7 @@ Result<Frame> ControlLink::receive(Deadline until) {
     } else {
       open = inbox_.fill(socket_);
     }
-    if (!open) {
-      return fail(ErrorCode::kUnavailable,
-                  fmt::format("memory node at {} has closed the connection; its log says why",
-                              place_.to_string()));
-    }
+    if (!open) return fail(closed());
   }
 }
 

@@ -14,10 +14,10 @@ namespace pando::fabric::wire {
 
 class ControlLink {
  public:
-  // Connects and comes in. kUnavailable where nobody answers in time.
+  // Connects (begin_connect) and comes in. kUnavailable where nobody answers in time.
   static Result<ControlLink> open(const Place& place, const std::string& key,
                                   std::string_view cluster, const Proof& wanted,
-                                  std::chrono::milliseconds time);
+                                  std::chrono::milliseconds time, const TlsContext* tls = nullptr);
 
   const Welcome& welcome() const { return welcome_; }
   const Socket& socket() const { return socket_; }
@@ -39,6 +39,8 @@ class ControlLink {
   // Waits for a message; its body is at the inbox's front until drop().
   Result<Frame> receive(Deadline until);
   Status wait_for(short events, Deadline until);
+  // The connection is at its end.
+  Error closed() const;
   Status ask(Bytes request, std::uint64_t tag, std::chrono::milliseconds time);
   std::span<const std::byte> body(const Frame& frame) const {
     return inbox_.bytes().subspan(sizeof(Frame), frame.bytes);

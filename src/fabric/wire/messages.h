@@ -1,4 +1,5 @@
-// The wire protocol between clients and memory nodes, over TCP or a Unix socket.
+// The wire protocol between clients and memory nodes, over TCP (within TLS or not, tls.h) or a Unix
+// socket.
 //
 // Little-endian. Every message is a Frame and `bytes` bytes behind it. A connection opens with a
 // handshake in which both sides prove that they know the cluster's key:

@@ -136,27 +136,53 @@ bool wait_for(int descriptor, short events, std::chrono::steady_clock::time_poin
 }
 
 void Socket::close() {
+  tls_.reset();
   if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
 }
 
+Status Socket::start_tls(const TlsContext& context, TlsRole role) {
+  tls_ = Tls::make(context, role, descriptor_);
+  if (tls_ != nullptr) return {};
+  return fail(ErrorCode::kUnavailable, "no memory is left for TLS");
+}
+
+std::optional<Error> Socket::problem() const {
+  return tls_ == nullptr ? std::nullopt : tls_->problem();
+}
+
+short Socket::events(short wanted) const { return tls_ == nullptr ? wanted : tls_->events(wanted); }
+
 std::optional<std::size_t> Socket::send(std::span<const std::byte> bytes) const {
+  if (tls_ != nullptr) return tls_->send(bytes);
   const ssize_t sent = ::send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
   if (sent >= 0) return static_cast<std::size_t>(sent);
   if (would_block(errno)) return 0;
   return std::nullopt;
 }
 
-std::optional<std::size_t> Socket::receive(std::span<std::byte> into) const {
-  const ssize_t got = recv(descriptor_, into.data(), into.size(), 0);
+namespace {
+
+std::optional<std::size_t> receive_from(int descriptor, std::span<std::byte> into, int flags) {
+  const ssize_t got = recv(descriptor, into.data(), into.size(), flags);
   if (got > 0) return static_cast<std::size_t>(got);
   if (got < 0 && would_block(errno)) return 0;
   return std::nullopt;
 }
 
+}  // namespace
+
+std::optional<std::size_t> Socket::receive(std::span<std::byte> into) const {
+  if (tls_ != nullptr) return tls_->receive(into);
+  return receive_from(descriptor_, into, 0);
+}
+
+std::optional<std::size_t> Socket::peek(std::span<std::byte> into) const {
+  return receive_from(descriptor_, into, MSG_PEEK | MSG_DONTWAIT);
+}
+
 bool Socket::ended() const {
   std::byte byte;
-  const ssize_t count = recv(descriptor_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
+  return !peek({&byte, 1});
 }
 
 void Socket::end_sending() const { shutdown(descriptor_, SHUT_WR); }
@@ -227,7 +253,7 @@ std::uint16_t port_of(const Socket& socket) {
   return ntohs(port);
 }
 
-Result<Socket> begin_connect(const Place& place) {
+Result<Socket> begin_connect(const Place& place, const TlsContext* tls) {
   const auto begun = [&](Socket socket, const sockaddr* address,
                          socklen_t length) -> Result<Socket> {
     if (connect(socket.get(), address, length) == 0 || errno == EINPROGRESS || errno == EAGAIN) {
@@ -245,6 +271,11 @@ Result<Socket> begin_connect(const Place& place) {
   if (Status known = resolve(place, false, list); !known) return fail(known.error());
   Socket socket(::socket(list.first->ai_family, SOCK_STREAM | kFlags, 0));
   set_option(socket.get(), IPPROTO_TCP, TCP_NODELAY, 1);
+  if (tls != nullptr) {
+    if (Status started = socket.start_tls(*tls, TlsRole::kClient); !started) {
+      return fail(started.error());
+    }
+  }
   return begun(std::move(socket), list.first->ai_addr, list.first->ai_addrlen);
 }
 

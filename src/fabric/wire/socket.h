@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include "fabric/wire/messages.h"
+#include "fabric/wire/tls.h"
 #include <pando/result.h>
 
 namespace pando::fabric::wire {
@@ -30,9 +32,11 @@ class Socket {
  public:
   Socket() = default;
   explicit Socket(int descriptor) : descriptor_(descriptor) {}
-  Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  Socket(Socket&& other) noexcept
+      : descriptor_(std::exchange(other.descriptor_, -1)), tls_(std::move(other.tls_)) {}
   Socket& operator=(Socket&& other) noexcept {
     std::swap(descriptor_, other.descriptor_);
+    std::swap(tls_, other.tls_);
     return *this;
   }
   ~Socket() { close(); }
@@ -41,9 +45,21 @@ class Socket {
   int get() const { return descriptor_; }
   void close();
 
-  // Bytes moved; 0 where it would block; nullopt where the connection is at its end.
+  // From now on all bytes go by TLS. REQUIRES: a connection by TCP, and none were sent or received.
+  // The context outlives it. An error where the system has no memory.
+  Status start_tls(const TlsContext& context, TlsRole role);
+  // Why the connection is at its end, where TLS is the reason (tls.h).
+  std::optional<Error> problem() const;
+
+  // Bytes moved; 0 where it would block; nullopt where the connection is at its end. With TLS,
+  // bytes that were not sent are to be given again, and Tls::kBuffer bytes are to be received into.
   std::optional<std::size_t> send(std::span<const std::byte> bytes) const;
   std::optional<std::size_t> receive(std::span<std::byte> into) const;
+  // What to wait for (events of poll) until what is wanted can be done: with TLS, the one may need
+  // the other.
+  short events(short wanted) const;
+  // As receive(), but the bytes stay. Without TLS.
+  std::optional<std::size_t> peek(std::span<std::byte> into) const;
   // The other side has ended the connection, and nothing that it sent is left to receive.
   bool ended() const;
   // The other side sees the end; what it sends can still be received.
@@ -56,6 +72,7 @@ class Socket {
 
  private:
   int descriptor_ = -1;
+  std::unique_ptr<Tls> tls_;
 };
 
 // Waits for one of the events (of poll), signals or not. False: it is late.
@@ -67,9 +84,9 @@ std::string system_reason(int problem);
 Result<Socket> listen_at(const Place& place);
 // The port that a listening socket was given where 0 was asked for.
 std::uint16_t port_of(const Socket& socket);
-// Begins to connect; the connection is made, or has failed, once it can be written to. An error
-// where the host is unknown.
-Result<Socket> begin_connect(const Place& place);
+// Begins to connect; the connection is made, or has failed, once it can be written to. By TLS where
+// a context is given, unless by a Unix socket. An error where the host is unknown.
+Result<Socket> begin_connect(const Place& place, const TlsContext* tls = nullptr);
 // How connecting ended. REQUIRES: the socket can be written to.
 Status connected(const Socket& socket, const Place& place);
 // The next connection that waits; none where none does.
@@ -91,6 +108,7 @@ class Inbox {
 
  private:
   static constexpr std::size_t kStep = 64 << 10;
+  static_assert(kStep >= Tls::kBuffer);
   void make_room(std::size_t bytes);
 
   Bytes data_;
