@@ -48,7 +48,7 @@ FabricUnderTest tls(std::string name, std::size_t nodes) {
             const MemoryNodes& all = kNodes->of(nodes, false, true);
             return open_fabric(all.tcp_url() + "?" + all.tls_words());
           },
-          kRounds / 4};
+          kRoundsOfNodes / 4};
 }
 
 FabricUnderTest mapped(std::string name, std::size_t nodes, std::string parameters = "") {
