@@ -261,6 +261,7 @@ Task<Result<bool>> Allocator::State::fetch_run(Operation& op, BlockKind kind,
 }
 
 void Allocator::State::accept(std::span<const FreeRun> runs) {
+  node.wake();  // until the ledger lists them, they die with this compute node
   const std::scoped_lock lock(mutex);
   for (const FreeRun& run : runs) {
     const bool fresh = run.block.incarnation == 0;
@@ -268,6 +269,7 @@ void Allocator::State::accept(std::span<const FreeRun> runs) {
     Block block = run.block;
     for (std::uint32_t i = 0; i < run.count; ++i) {
       if (!free.put(block)) retired.push_safe(block);
+      free.touch(block.kind, block.size_class);
       block.address = block.address + block.bytes();
     }
   }

@@ -134,7 +134,8 @@ Address stack_address(fabric::NodeId node, BlockKind kind, std::size_t size_clas
   return superblock_field(node, offsetof(Superblock, free_stack_words) + index * 8);
 }
 
-Task<Status> push_magazine(Operation& op, std::span<const FreeRun> runs) {
+Task<Status> push_magazine(Operation& op, std::span<const FreeRun> runs,
+                           std::span<const Address> strike) {
   const Block container = runs.back().block;
   assert(runs.size() <= magazine_limit(container.kind, container.size_class));
   const Address stack =
@@ -148,7 +149,13 @@ Task<Status> push_magazine(Operation& op, std::span<const FreeRun> runs) {
   Buffer head = op.buffer(8);
   Batch look(op.cost());
   look.read(stack, head.data(), 8);
-  if (Status read = co_await op.submit(look); !read) co_return fail(read.error());
+  const std::uint64_t nothing = 0;
+  for (const Address page : strike) look.write_word(page, &nothing);
+  if (Status read = co_await op.submit(look); !read) {
+    // Whatever has become of it, the blocks have gone nowhere.
+    if (read.error().code() != ErrorCode::kIndeterminate) co_return fail(read.error());
+    co_return fail(ErrorCode::kUnavailable, read.error().detail());
+  }
   std::uint64_t top = 0;
   std::memcpy(&top, head.data(), sizeof(top));
   for (;;) {
