@@ -43,6 +43,7 @@ enum class Mutant : std::uint8_t {
   // What the dead held free
   kBegunIsFree,       // a listed block is taken for free though its holder had begun to use it
   kGivenWhileListed,  // a block goes to a shared stack while its holder's ledger lists it
+  kNothingTold,       // the ledger is never written
   kSettledTwice,      // what the dead held is given away, and their ledger goes on listing it
 };
 

@@ -73,6 +73,9 @@ std::uint64_t Allocator::allocated() const {
 }
 std::uint64_t Allocator::freed() const { return state_->freed.load(std::memory_order_relaxed); }
 std::uint64_t Allocator::waiting() const { return state_->waiting(); }
+std::uint64_t Allocator::inherited() const {
+  return state_->inherited_blocks.load(std::memory_order_relaxed);
+}
 
 // ---- Taking
 // --------------------------------------------------------------------------------------

@@ -87,7 +87,7 @@ struct Allocator::State {
   Task<void> keep_ledger(Operation& op);
   std::vector<Draft> draft(std::size_t& lacking);
   Task<Result<std::size_t>> write_ledger(Operation& op);
-  Task<Status> grow_ledger(Operation& op);
+  Task<Status> grow_ledger(Operation& op, std::size_t count);
   Task<Status> close_ledger(Operation& op);
   std::size_t ledger_pages();
   Task<Status> inherit(Operation& op);
@@ -101,6 +101,7 @@ struct Allocator::State {
   const std::uint64_t keep_limit;
   std::atomic<std::uint64_t> allocated{0};
   std::atomic<std::uint64_t> freed{0};
+  std::atomic<std::uint64_t> inherited_blocks{0};
 
   std::mutex mutex;  // of all below; never held across an await
   FreeBlocks free;

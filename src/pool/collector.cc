@@ -82,6 +82,22 @@ std::uint64_t Allocator::State::waiting() {
   return count;
 }
 
+std::vector<FreeRun> Allocator::held() const {
+  const std::scoped_lock lock(state_->mutex);
+  std::vector<FreeRun> all;
+  for (std::size_t i = 0; i < kClasses; ++i) {
+    const auto runs =
+        state_->free.held(static_cast<BlockKind>(i / kSizeClasses), i % kSizeClasses);
+    all.insert(all.end(), runs.begin(), runs.end());
+  }
+  state_->retired.for_each([&](const Block& block, std::uint64_t /*stamp*/) {
+    all.push_back({.block = block});
+    return true;
+  });
+  for (const State::Stash& stash : state_->stashes) all.push_back({.block = stash.block});
+  return all;
+}
+
 std::uint64_t Allocator::State::retired_bytes() {
   const std::scoped_lock lock(mutex);
   return retired.bytes();
@@ -151,6 +167,8 @@ Task<Status> Allocator::collect(Operation& op) {
   co_return tidied;
 }
 
+Task<void> Allocator::tell(Operation& op) { return state_->keep_ledger(op); }
+
 Task<Status> Allocator::State::tidy(Operation& op) {
   std::uint64_t seen = allocated.load(std::memory_order_relaxed) + freed.load(std::memory_order_relaxed);
   {
@@ -168,7 +186,7 @@ Task<Status> Allocator::State::tidy(Operation& op) {
 
 Task<Status> Allocator::give_back_all(Operation& op) {
   if (Status spilled = co_await state_->spill(op, 0, 0); !spilled) co_return spilled;
-  for (std::size_t i = 0; i < kBlockKinds * kSizeClasses; ++i) {
+  for (std::size_t i = 0; i < kClasses; ++i) {
     const auto kind = static_cast<BlockKind>(i / kSizeClasses);
     const std::size_t size_class = i % kSizeClasses;
     if (size_class < block_class(kind, 1)) continue;

@@ -177,6 +177,7 @@ Task<Result<std::vector<Listed>>> not_begun(Operation& op, std::span<const Liste
 // -------------------------------------------------------------------------------------
 
 Task<void> Allocator::State::keep_ledger(Operation& op) {
+  if (mutated(Mutant::kNothingTold)) co_return;
   const task::TimePoint now = op.worker().now();
   if (!inherited && now >= next_inheriting) {
     if (Status done = co_await inherit(op); !done) next_inheriting = now + node.options().lease;
@@ -186,12 +187,11 @@ Task<void> Allocator::State::keep_ledger(Operation& op) {
   for (;;) {
     auto lacking = co_await write_ledger(op);
     if (!lacking || *lacking == 0 || op.worker().now() < next_growth) co_return;
-    for (std::size_t i = 0; i < *lacking; ++i) {
-      if (ledger_pages() == Ledger::kMaxPages) co_return;
-      if (Status grown = co_await grow_ledger(op); !grown) {
-        next_growth = op.worker().now() + node.options().lease;  // there may be no room
-        co_return;
-      }
+    const std::size_t room = Ledger::kMaxPages - ledger_pages();
+    if (room == 0) co_return;
+    if (Status grown = co_await grow_ledger(op, std::min(room, *lacking)); !grown) {
+      next_growth = op.worker().now() + node.options().lease;  // there may be no room
+      co_return;
     }
   }
 }
@@ -264,7 +264,7 @@ std::vector<Allocator::State::Draft> Allocator::State::draft(std::size_t& lackin
     }
     if (made.pages.size() < needed) {
       lacking += needed - made.pages.size();
-      free.touch(made.kind, made.size_class);
+      if (ledger.size() < Ledger::kMaxPages) free.touch(made.kind, made.size_class);
     }
     made.unneeded = ledger.marks(made.kind, made.size_class);
     std::erase_if(made.unneeded,
@@ -316,39 +316,50 @@ Task<Result<std::size_t>> Allocator::State::write_ledger(Operation& op) {
   co_return lacking;
 }
 
-// One more page, before the others.
-Task<Status> Allocator::State::grow_ledger(Operation& op) {
-  std::optional<Block> block = take(BlockKind::kItem, kPageClass);
-  const bool fetched = !block;
-  if (!block) {
-    auto refilled = co_await refill(op, BlockKind::kItem, kPageClass, false);
-    if (!refilled) co_return fail(refilled.error());
-    block = *refilled;
+// So many more pages, before the others.
+Task<Status> Allocator::State::grow_ledger(Operation& op, std::size_t count) {
+  std::vector<FreeRun> blocks;
+  bool fetched = false;
+  while (blocks.size() < count) {
+    std::optional<Block> block = take(BlockKind::kItem, kPageClass);
+    if (!block) {
+      fetched = true;
+      auto refilled = co_await refill(op, BlockKind::kItem, kPageClass, false);
+      if (!refilled) {
+        requeue(blocks);
+        co_return fail(refilled.error());
+      }
+      block = *refilled;
+    }
+    freed.fetch_add(1, std::memory_order_relaxed);  // it is no index's
+    blocks.push_back({.block = *block});
   }
-  freed.fetch_add(1, std::memory_order_relaxed);  // it is no index's
-  Buffer buffer = op.buffer(sizeof(LedgerPage));
-  std::memset(buffer.data(), 0, sizeof(LedgerPage));
-  auto* const page = reinterpret_cast<LedgerPage*>(buffer.data());
-  page->next = chain;
-  page->incarnation = block->incarnation;
-  page->magic = LedgerPage::kMagic;
+  Buffer buffer = op.buffer(count * sizeof(LedgerPage));
+  std::memset(buffer.data(), 0, count * sizeof(LedgerPage));
+  auto* const pages = reinterpret_cast<LedgerPage*>(buffer.data());
+  std::uint64_t head = chain;
   Batch batch(op.cost());
-  batch.write(block->address, buffer.data(), sizeof(LedgerPage));
+  for (std::size_t i = 0; i < count; ++i) {
+    const Block& block = blocks[i].block;
+    pages[i].next = std::exchange(head, block.address.raw());
+    pages[i].incarnation = block.incarnation;
+    pages[i].magic = LedgerPage::kMagic;
+    batch.write(block.address, buffer.data() + i * sizeof(LedgerPage), sizeof(LedgerPage));
+  }
   if (Status written = co_await op.submit(batch); !written) {
-    requeue({{FreeRun{.block = *block}}});
+    requeue(blocks);
     co_return written;
   }
-  const std::uint64_t head = block->address.raw();
   Batch link(op.cost());
   link.write_word(member_address(owner_slot(node.membership().self())) +
                       offsetof(MemberSlot, ledger_word),
                   &head);
-  // Where this fails the page may be part of the chain or not, and is lost.
+  // Where this fails they may be part of the chain or not, and are lost.
   if (Status linked = co_await op.submit(link); !linked) co_return linked;
   chain = head;
   {
     const std::scoped_lock lock(mutex);
-    ledger.add(block->address, 0);
+    for (const FreeRun& each : blocks) ledger.add(each.block.address, 0);
   }
   // A chunk is for the ledgers of many.
   if (fetched) co_return co_await give_back(op, BlockKind::kItem, kPageClass);
@@ -467,6 +478,7 @@ Task<Status> Allocator::State::settle_class(Operation& op, std::span<const Found
   for (const Listed& row : *unused) {
     const Block& block = row.run.block;
     if (block.incarnation >= kLastIncarnation) continue;
+    inherited_blocks.fetch_add(row.run.count, std::memory_order_relaxed);
     if (!row.retired) {
       free_now.push_back(row.run);
       continue;

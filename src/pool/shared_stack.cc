@@ -173,6 +173,28 @@ Task<Status> push_magazine(Operation& op, std::span<const FreeRun> runs,
   }
 }
 
+namespace {
+
+Error no_magazine(Address at) {
+  return {ErrorCode::kCorrupt, fmt::format("memory node {}, offset {:#x}: not a list of free blocks",
+                                           at.node(), at.offset())};
+}
+
+}  // namespace
+
+Task<Result<Magazine>> read_magazine(Operation& op, fabric::NodeId node, BlockKind kind,
+                                     std::size_t size_class, std::uint64_t word) {
+  const std::size_t limit = magazine_limit(kind, size_class);
+  const Address container(node, (word & kPlaceMask) * kLineBytes);
+  Buffer buffer = op.buffer(magazine_bytes(kind, limit - 1));
+  const Words words(buffer.data(), kind);
+  Batch look(op.cost());
+  look.read(container + start_of(kind, size_class), buffer.data(), buffer.size());
+  if (Status read = co_await op.submit(look); !read) co_return fail(read.error());
+  if (!plausible(words, limit)) co_return fail(no_magazine(container));
+  co_return Magazine{decode(words, container, kind, size_class), words.get(0) & kPlaceMask};
+}
+
 Task<Result<std::vector<FreeRun>>> pop_magazine(Operation& op, fabric::NodeId node, BlockKind kind,
                                                 std::size_t size_class, std::uint64_t word) {
   const Address stack = stack_address(node, kind, size_class);
@@ -195,9 +217,7 @@ Task<Result<std::vector<FreeRun>>> pop_magazine(Operation& op, fabric::NodeId no
     if (Status popped = outcome_of(status, pop[swap]); !popped) co_return fail(popped.error());
     if (pop[swap].succeeded()) {
       if (good) co_return decode(words, container, kind, size_class);
-      co_return fail(ErrorCode::kCorrupt,
-                     fmt::format("memory node {}, offset {:#x}: not a list of free blocks", node,
-                                 container.offset()));
+      co_return fail(no_magazine(container));
     }
     word = pop[swap].previous;
     op.count_retry();

@@ -15,7 +15,7 @@
 
 #include "api/state.h"
 #include "fabric/embedded.h"
-#include "index/fault_fabric.h"
+#include "support/fault_fabric.h"
 #include "index/index.h"
 #include "index/registry.h"
 #include "pool/layout.h"

@@ -32,6 +32,7 @@ Counts counts_of(const CheckCoverage& coverage) {
       {"fenced", fabric.fenced},         {"cut_links", coverage.cuts},
       {"restarts", coverage.restarts},   {"lost_memories", coverage.losses},
       {"retries", coverage.retries},     {"undecided", coverage.undecided},
+      {"lost_bytes", coverage.lost_bytes}, {"inherited_blocks", coverage.inherited_blocks},
   };
   counts.insert(counts.end(), coverage.index.begin(), coverage.index.end());
   return counts;
