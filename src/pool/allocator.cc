@@ -264,7 +264,9 @@ Task<Result<bool>> Allocator::State::fetch_run(Operation& op, BlockKind kind,
 }
 
 void Allocator::State::accept(std::span<const FreeRun> runs) {
-  node.wake();  // until the ledger lists them, they die with this compute node
+  // Until the ledger lists them, they die with this compute node.
+  untold.store(true, std::memory_order_relaxed);
+  node.wake();
   const std::scoped_lock lock(mutex);
   for (const FreeRun& run : runs) {
     const bool fresh = run.block.incarnation == 0;

@@ -16,10 +16,11 @@
 // in use; its queue; the rests of its runs) are listed in far memory (ledger.h), and given back
 // when it has been buried, by a survivor or by the next one in its slot. Lost are
 //  - what it had in hand that the ledger did not list yet: runs and magazines that were taken, and
-//    blocks that were retired, since its housekeeper last wrote. That is woken by every run and
-//    magazine, so mostly a round trip ago; at worst a run and a list for each class in use;
+//    blocks that were retired, since its housekeeper last wrote. It is woken by every run and
+//    magazine, so mostly a round trip ago, and a beat (10 ms) ago where there are many. At worst,
+//    as right after its start, a run and a list for each class in use;
 //  - what its operations had allocated and not made reachable, or unlinked and not yet retired;
-//  - the class whose page was being written, and a run or magazine whose CAS had an unknown outcome;
+//  - the class whose page was being written; a run or magazine whose CAS had an unknown outcome;
 //  - retired blocks beyond the ledger's room (some 4000), and those written to far memory;
 //  - if who gives them back dies as well, the class that it was at.
 // They are never handed out twice.

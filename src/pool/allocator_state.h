@@ -102,6 +102,9 @@ struct Allocator::State {
   std::atomic<std::uint64_t> allocated{0};
   std::atomic<std::uint64_t> freed{0};
   std::atomic<std::uint64_t> inherited_blocks{0};
+  // A run or magazine was taken that the ledger does not list, or pages were struck for one that
+  // was given away.
+  std::atomic<bool> untold{false};
 
   std::mutex mutex;  // of all below; never held across an await
   FreeBlocks free;
@@ -118,6 +121,7 @@ struct Allocator::State {
   bool inherited = false;    // nothing of a predecessor's is listed there any more
   task::TimePoint next_inheriting{};
   task::TimePoint next_growth{};
+  std::optional<task::TimePoint> told;  // when the ledger was last written
   task::TimePoint next_settling{};
 };
 

@@ -86,8 +86,7 @@ std::vector<FreeRun> Allocator::held() const {
   const std::scoped_lock lock(state_->mutex);
   std::vector<FreeRun> all;
   for (std::size_t i = 0; i < kClasses; ++i) {
-    const auto runs =
-        state_->free.held(static_cast<BlockKind>(i / kSizeClasses), i % kSizeClasses);
+    const auto runs = state_->free.held(static_cast<BlockKind>(i / kSizeClasses), i % kSizeClasses);
     all.insert(all.end(), runs.begin(), runs.end());
   }
   state_->retired.for_each([&](const Block& block, std::uint64_t /*stamp*/) {
@@ -170,7 +169,8 @@ Task<Status> Allocator::collect(Operation& op) {
 Task<void> Allocator::tell(Operation& op) { return state_->keep_ledger(op); }
 
 Task<Status> Allocator::State::tidy(Operation& op) {
-  std::uint64_t seen = allocated.load(std::memory_order_relaxed) + freed.load(std::memory_order_relaxed);
+  std::uint64_t seen =
+      allocated.load(std::memory_order_relaxed) + freed.load(std::memory_order_relaxed);
   {
     const std::scoped_lock lock(mutex);
     seen -= std::exchange(last_seen, seen);

@@ -5,6 +5,7 @@
 // slot next, if this one dies in the middle, finds what has not been given yet, or nothing: a block
 // is lost then, never given twice. Retired blocks are retired once more, as of now.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <map>
 
@@ -25,6 +26,9 @@ using fabric::Buffer;
 using fabric::kLineBytes;
 
 constexpr std::size_t kPageClass = class_of(sizeof(LedgerPage));
+// From one writing of the ledger to the next: at most 64 KiB each time.
+constexpr task::Duration kTelling = std::chrono::milliseconds(5);
+constexpr task::Duration kHurriedTelling = std::chrono::milliseconds(1);
 // How much memory that should be zero is read at once.
 constexpr std::size_t kZeroReadBytes = 64 << 10;
 // The dead may have begun to write other lines than the first, time and again, each time with an
@@ -82,10 +86,10 @@ Task<Result<std::vector<FoundPage>>> read_chain(Operation& op, std::uint64_t hea
     std::memcpy(&page, buffer.data(), kHeader);
     if (page.magic != LedgerPage::kMagic) break;
     const auto content = PageContent::from_word(page.content_word);
-    pages.push_back({.at = at,
-                     .edition = page.edition,
-                     .listed = content ? class_index(content->kind, content->size_class)
-                                       : kClasses});
+    pages.push_back(
+        {.at = at,
+         .edition = page.edition,
+         .listed = content ? class_index(content->kind, content->size_class) : kClasses});
     next = page.next;
   }
   co_return pages;
@@ -184,6 +188,14 @@ Task<void> Allocator::State::keep_ledger(Operation& op) {
   }
   // Until its slot's pages are known, new ones would cut them off.
   if (!chain_known) co_return;
+  // Where much is retired, all pages change all the time; what was just taken is worth more.
+  const task::Duration lease = node.options().lease;
+  const task::Duration pause = untold.load(std::memory_order_relaxed)
+                                   ? std::min<task::Duration>(kHurriedTelling, lease / 32)
+                                   : std::min<task::Duration>(kTelling, lease / 8);
+  if (told && now - *told < pause) co_return;
+  told = now;
+  untold.store(false, std::memory_order_relaxed);
   for (;;) {
     auto lacking = co_await write_ledger(op);
     if (!lacking || *lacking == 0 || op.worker().now() < next_growth) co_return;
@@ -255,8 +267,7 @@ std::vector<Allocator::State::Draft> Allocator::State::draft(std::size_t& lackin
   std::vector<Draft> all;
   for (auto& [index, made] : drafts) {
     made.edition = ledger.next_edition();
-    const std::size_t needed =
-        (made.rows.size() + LedgerPage::kEntries - 1) / LedgerPage::kEntries;
+    const std::size_t needed = (made.rows.size() + LedgerPage::kEntries - 1) / LedgerPage::kEntries;
     while (made.pages.size() < needed) {
       const auto page = ledger.take(made.kind, made.size_class, made.edition);
       if (!page) break;
@@ -351,9 +362,9 @@ Task<Status> Allocator::State::grow_ledger(Operation& op, std::size_t count) {
     co_return written;
   }
   Batch link(op.cost());
-  link.write_word(member_address(owner_slot(node.membership().self())) +
-                      offsetof(MemberSlot, ledger_word),
-                  &head);
+  link.write_word(
+      member_address(owner_slot(node.membership().self())) + offsetof(MemberSlot, ledger_word),
+      &head);
   // Where this fails they may be part of the chain or not, and are lost.
   if (Status linked = co_await op.submit(link); !linked) co_return linked;
   chain = head;
@@ -388,6 +399,7 @@ Task<Status> Allocator::State::push(Operation& op, std::span<const FreeRun> runs
     requeue(runs);
     co_return pushed;
   }
+  if (!marks.empty()) untold.store(true, std::memory_order_relaxed);
   const std::scoped_lock lock(mutex);
   ledger.struck(marks);
   free.touch(kind, size_class);

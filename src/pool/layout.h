@@ -56,7 +56,7 @@ struct MemberSlot {
   std::uint64_t owner_word;  // {client:32, generation:24, state:8}; see membership.h
   std::uint64_t epoch_word;  // every reader of this compute node pinned this epoch or a later one
   std::uint64_t heartbeat_word;  // moves while the compute node lives
-  std::uint64_t nodes_word;  // how many of the added memory nodes it knows, or a predecessor did
+  std::uint64_t nodes_word;   // how many of the added memory nodes it knows, or a predecessor did
   std::uint64_t ledger_word;  // address of the first page of the slot's ledger; see ledger.h
   std::uint64_t reserved[3];
 };

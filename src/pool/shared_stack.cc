@@ -176,8 +176,9 @@ Task<Status> push_magazine(Operation& op, std::span<const FreeRun> runs,
 namespace {
 
 Error no_magazine(Address at) {
-  return {ErrorCode::kCorrupt, fmt::format("memory node {}, offset {:#x}: not a list of free blocks",
-                                           at.node(), at.offset())};
+  return {ErrorCode::kCorrupt,
+          fmt::format("memory node {}, offset {:#x}: not a list of free blocks", at.node(),
+                      at.offset())};
 }
 
 }  // namespace

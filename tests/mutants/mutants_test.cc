@@ -68,7 +68,8 @@ TEST_F(Mutants, MemoryIsLostWithoutLedgers) {
   const auto lost = [&](Mutant mutant) {
     base::active_mutant = mutant;
     std::uint64_t bytes = 0;
-    for (std::uint64_t seed = 1; seed <= 300; ++seed) bytes += run(seed, deaths).coverage.lost_bytes;
+    for (std::uint64_t seed = 1; seed <= 300; ++seed)
+      bytes += run(seed, deaths).coverage.lost_bytes;
     return bytes;
   };
   EXPECT_GT(lost(Mutant::kNothingTold), 2 * lost(Mutant::kNone));
