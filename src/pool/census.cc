@@ -50,7 +50,7 @@ Task<Status> add_stacks(Operation& op, NodeId node, std::vector<Piece>& pieces) 
       if (!magazine) co_return fail(magazine.error());
       for (const FreeRun& run : magazine->runs) pieces.push_back(piece_of(run));
       word = magazine->next;
-      if (pieces.size() > (std::size_t{1} << 24)) {
+      if (pieces.size() > (std::size_t{1} << 20)) {
         co_return fail(ErrorCode::kCorrupt, "a stack of free blocks does not end");
       }
     }

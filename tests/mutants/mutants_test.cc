@@ -114,7 +114,12 @@ INSTANTIATE_TEST_SUITE_P(
              {.compute_nodes = 3, .clients = 1, .tasks = 1, .operations = 300, .keys = 64}},
         Case{"forgotten_lock", Mutant::kForgottenLock, kFew},
         Case{"begun_is_free", Mutant::kBegunIsFree, kFew},
-        Case{"given_while_listed", Mutant::kGivenWhileListed, kFew},
+        Case{"given_while_listed",
+             Mutant::kGivenWhileListed,
+             kMany,
+             "kill,pause",
+             "sherman:keys=bytes",
+             {.compute_nodes = 2, .clients = 1, .tasks = 2, .operations = 300, .keys = 64}},
         Case{"settled_twice", Mutant::kSettledTwice, kFew},
         Case{"chime_no_version_check", Mutant::kNoVersionCheck, kMany, "all", "chime"},
         Case{"chime_no_bitmap_check", Mutant::kNoBitmapCheck, kMany, "all", "chime"},
@@ -136,7 +141,6 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"chime_no_takeover", Mutant::kNoTakeover, kFew, "all", "chime"},
         Case{"chime_forgotten_lock", Mutant::kForgottenLock, kFew, "all", "chime"},
         Case{"chime_begun_is_free", Mutant::kBegunIsFree, kFew, "all", "chime"},
-        Case{"chime_given_while_listed", Mutant::kGivenWhileListed, kFew, "all", "chime"},
         Case{"chime_settled_twice", Mutant::kSettledTwice, kFew, "all", "chime"}),
     [](const auto& info) { return std::string(info.param.name); });
 

@@ -284,6 +284,7 @@ TEST_F(Deaths, MemoryStaysBoundedThroughManyOfThem) {
     if (life == 10) after_some = survivor.stats().remote_bytes();
   }
   EXPECT_EQ(survivor.stats().remote_bytes(), after_some);
+  RecordProperty("remote_bytes", std::to_string(after_some));
   EXPECT_LT(after_some, 4 * kMiB);
   const Census after = census(survivor);
   EXPECT_TRUE(after.twice.empty());
@@ -306,6 +307,7 @@ TEST_F(Deaths, BeforeAnythingWasToldCostARunForEachClass) {
   pass_time(survivor);
   const Census after = census(survivor);
   EXPECT_TRUE(after.twice.empty());
+  RecordProperty("lost_per_death", std::to_string(after.other / 10));
   EXPECT_GT(after.other, 10 * 2 * kChunkBytes);
   EXPECT_LE(after.other, 10 * 5 * kChunkBytes);
 }

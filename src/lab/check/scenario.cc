@@ -100,6 +100,7 @@ class Scenario {
     if (!preload()) return false;
     simulation_->set_instant(false);
     simulation_->set_trace(observer_);
+    let_time_pass(kLeaseTime / 2);  // they have been there for a while, and told what they hold
     for (Node& node : nodes_) start(node);
     return true;
   }
