@@ -40,6 +40,11 @@ enum class Mutant : std::uint8_t {
   kNoRepair,       // what the dead left half done is taken for whole
   kNoLeaving,      // a merger does not say whom it is about to absorb
   kForgottenLock,  // a lock whose CAS had an unknown outcome is not given back
+  // What the dead held free
+  kBegunIsFree,       // a listed block is taken for free though its holder had begun to use it
+  kGivenWhileListed,  // a block goes to a shared stack while its holder's ledger lists it
+  kNothingTold,       // the ledger is never written
+  kSettledTwice,      // what the dead held is given away, and their ledger goes on listing it
 };
 
 #if defined(PANDO_MUTANTS)

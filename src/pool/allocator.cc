@@ -73,6 +73,9 @@ std::uint64_t Allocator::allocated() const {
 }
 std::uint64_t Allocator::freed() const { return state_->freed.load(std::memory_order_relaxed); }
 std::uint64_t Allocator::waiting() const { return state_->waiting(); }
+std::uint64_t Allocator::inherited() const {
+  return state_->inherited_blocks.load(std::memory_order_relaxed);
+}
 
 // ---- Taking
 // --------------------------------------------------------------------------------------
@@ -261,6 +264,9 @@ Task<Result<bool>> Allocator::State::fetch_run(Operation& op, BlockKind kind,
 }
 
 void Allocator::State::accept(std::span<const FreeRun> runs) {
+  // Until the ledger lists them, they die with this compute node.
+  untold.store(true, std::memory_order_relaxed);
+  node.wake();
   const std::scoped_lock lock(mutex);
   for (const FreeRun& run : runs) {
     const bool fresh = run.block.incarnation == 0;
@@ -268,6 +274,7 @@ void Allocator::State::accept(std::span<const FreeRun> runs) {
     Block block = run.block;
     for (std::uint32_t i = 0; i < run.count; ++i) {
       if (!free.put(block)) retired.push_safe(block);
+      free.touch(block.kind, block.size_class);
       block.address = block.address + block.bytes();
     }
   }

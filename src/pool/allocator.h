@@ -12,17 +12,28 @@
 // blocks beyond a limit are written to far memory, in blocks of their own, with a local note of
 // their stamp.
 //
-// What a crash costs: the free and retired blocks that only the dead compute node knew of (its
-// lists, at most a chunk a class in use; its queue; its runs) are lost to the pool, as is a chunk
-// or magazine whose CAS had an unknown outcome. They are never handed out twice.
+// What a crash costs. The blocks that a compute node holds free (its lists, at most a chunk a class
+// in use; its queue; the rests of its runs) are listed in far memory (ledger.h), and given back
+// when it has been buried, by a survivor or by the next one in its slot. Lost are
+//  - what it had in hand that the ledger did not list yet: runs and magazines that were taken, and
+//    blocks that were retired, since its housekeeper last wrote. It is woken by every run and
+//    magazine, so mostly a round trip ago, and a beat (10 ms) ago where there are many. At worst,
+//    as right after its start, a run and a list for each class in use;
+//  - what its operations had allocated and not made reachable, or unlinked and not yet retired;
+//  - the class whose page was being written; a run or magazine whose CAS had an unknown outcome;
+//  - retired blocks beyond the ledger's room (some 4000), and those written to far memory;
+//  - if who gives them back dies as well, the class that it was at.
+// They are never handed out twice.
 //
 // Thread-safe. Nothing here blocks a thread; allocate() may cost round trips.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "pool/block.h"
+#include "pool/free_blocks.h"
 #include "pool/operation.h"
 #include <pando/result.h>
 #include <pando/task.h>
@@ -55,8 +66,16 @@ class Allocator {
   std::uint64_t allocated() const;  // blocks, since start
   std::uint64_t freed() const;      // blocks retired or released, since start
   std::uint64_t waiting() const;    // retired blocks here that wait for their epoch or for use
+  std::uint64_t inherited() const;  // blocks of the dead that this compute node has given back
+  // For checks: every block that this compute node knows to be free or retired, but those that it
+  // has written to far memory.
+  std::vector<FreeRun> held() const;
 
-  // The housekeeper's: moves what is safe to the free lists and spills surplus to far memory.
+  // The housekeeper's: tells what is held free in this compute node's ledger, where it has changed.
+  // What cannot be written now is written later.
+  Task<void> tell(Operation& op);
+  // The housekeeper's: moves what is safe to the free lists, spills surplus to far memory, gives
+  // away what the dead held free, and tells.
   Task<Status> collect(Operation& op);
   // At a clean close: gives every free block of this compute node to the shared stacks.
   Task<Status> give_back_all(Operation& op);

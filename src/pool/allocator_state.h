@@ -1,5 +1,5 @@
-// Inside the Allocator: what allocator.cc (taking blocks) and collector.cc (getting them back)
-// share.
+// Inside the Allocator: what allocator.cc (taking blocks), collector.cc (getting them back) and
+// inheritance.cc (the ledger) share.
 #pragma once
 
 #include <atomic>
@@ -14,6 +14,7 @@
 #include "pool/allocator.h"
 #include "pool/compute_node.h"
 #include "pool/free_blocks.h"
+#include "pool/ledger.h"
 
 namespace pando::pool {
 
@@ -72,18 +73,38 @@ struct Allocator::State {
   bool drain(BlockKind* full_kind, std::size_t* full_class);  // REQUIRES: mutex
   std::vector<FreeRun> surplus(std::size_t keep_blocks, std::uint64_t keep_bytes);
   Task<Status> spill(Operation& op, std::size_t keep_blocks, std::uint64_t keep_bytes);
-  Task<Status> push(Operation& op, std::span<const FreeRun> runs);
+  Task<Status> tidy(Operation& op);
+  Task<Status> give_back(Operation& op, BlockKind kind, std::size_t size_class);
   Task<Status> stash(Operation& op);
   Task<Status> unstash(Operation& op);
   void requeue(std::span<const FreeRun> runs);
   std::uint64_t waiting();
   std::uint64_t retired_bytes();
 
+  // ---- The ledger, and those of the dead (inheritance.cc)
+  struct Draft;
+  Task<Status> push(Operation& op, std::span<const FreeRun> runs);
+  Task<void> keep_ledger(Operation& op);
+  std::vector<Draft> draft(std::size_t& lacking);
+  Task<Result<std::size_t>> write_ledger(Operation& op);
+  Task<Status> grow_ledger(Operation& op, std::size_t count);
+  Task<Status> close_ledger(Operation& op);
+  std::size_t ledger_pages();
+  Task<Status> inherit(Operation& op);
+  Task<void> settle_estates(Operation& op);
+  Task<Status> settle(Operation& op, std::uint64_t head, bool own);
+  Task<Status> settle_class(Operation& op, std::span<const FoundPage> pages);
+  Task<void> give(Operation& op, std::vector<FreeRun> runs);
+
   ComputeNode& node;
   const std::size_t retired_limit;
   const std::uint64_t keep_limit;
   std::atomic<std::uint64_t> allocated{0};
   std::atomic<std::uint64_t> freed{0};
+  std::atomic<std::uint64_t> inherited_blocks{0};
+  // A run or magazine was taken that the ledger does not list, or pages were struck for one that
+  // was given away.
+  std::atomic<bool> untold{false};
 
   std::mutex mutex;  // of all below; never held across an await
   FreeBlocks free;
@@ -92,6 +113,16 @@ struct Allocator::State {
   std::size_t next_node =
       0;  // of those in use, where the next run is looked for first: load spreads
   std::uint64_t last_seen = 0;  // allocated + freed, at the last collect()
+  Ledger ledger;
+
+  // The housekeeper's alone.
+  std::uint64_t chain = 0;   // the first page of this compute node's slot
+  bool chain_known = false;  // it was read
+  bool inherited = false;    // nothing of a predecessor's is listed there any more
+  task::TimePoint next_inheriting{};
+  task::TimePoint next_growth{};
+  std::optional<task::TimePoint> told;  // when the ledger was last written
+  task::TimePoint next_settling{};
 };
 
 }  // namespace pando::pool

@@ -16,6 +16,10 @@
 //     finds out: the pool writes to a free kNode block only behind its first line and before each
 //     line's last eight bytes, to a free kNotedNode block only in its last line (which its user
 //     therefore leaves alone).
+//  6. The first line tells how far a block's incarnations have got. Before anything in far memory
+//     leads to a block, its user has written its incarnation there, at incarnation_offset(), and
+//     what comes to stand there later is no less. So does the pool where it keeps something in an
+//     item's block. See ledger.h.
 #pragma once
 
 #include <bit>
@@ -66,6 +70,11 @@ constexpr std::size_t block_class(BlockKind kind, std::size_t bytes) {
 
 static_assert(class_of(513) == 8 && class_bytes(8) == 640 && class_of(1024) == 11);
 static_assert(class_bytes(kSizeClasses - 1) == (1 << 20) + (256 << 10));
+
+// Where in the first line, 4 bytes: an item's incarnation, a node's version.
+constexpr std::size_t incarnation_offset(BlockKind kind) {
+  return kind == BlockKind::kItem ? 8 : fabric::kLineBytes - 8;
+}
 
 struct Block {
   fabric::Address address;

@@ -42,7 +42,8 @@ Allocator::State::State(ComputeNode& compute_node)
       retired_limit(retired_limit_of(node.budget())),
       keep_limit(keep_limit_of(node.fabric())),
       free(node.budget()),
-      retired(node.budget()) {}
+      retired(node.budget()),
+      ledger(node.budget()) {}
 
 Allocator::State::~State() {
   node.budget().give_back(Part::kFreeLists, stashes.size() * sizeof(Stash));
@@ -59,6 +60,7 @@ void Allocator::retire(const Block& block) {
     const std::scoped_lock lock(state_->mutex);
     // The stamp is read under the lock, so that stamps only grow along the queue.
     state_->retired.push(block, state_->node.epochs().current());
+    state_->free.touch(block.kind, block.size_class);
     kick = state_->retired.size() >= State::kKickBlocks ||
            state_->retired.bytes() >= State::kKickBytes;
   }
@@ -70,6 +72,7 @@ void Allocator::release(const Block& block) {
   if (block.incarnation >= State::kLastIncarnation) return;
   const std::scoped_lock lock(state_->mutex);
   if (!state_->free.put(block)) state_->retired.push_safe(block);
+  state_->free.touch(block.kind, block.size_class);
 }
 
 std::uint64_t Allocator::State::waiting() {
@@ -77,6 +80,21 @@ std::uint64_t Allocator::State::waiting() {
   std::uint64_t count = retired.size();
   for (const Stash& stash : stashes) count += stash.count;
   return count;
+}
+
+std::vector<FreeRun> Allocator::held() const {
+  const std::scoped_lock lock(state_->mutex);
+  std::vector<FreeRun> all;
+  for (std::size_t i = 0; i < kClasses; ++i) {
+    const auto runs = state_->free.held(static_cast<BlockKind>(i / kSizeClasses), i % kSizeClasses);
+    all.insert(all.end(), runs.begin(), runs.end());
+  }
+  state_->retired.for_each([&](const Block& block, std::uint64_t /*stamp*/) {
+    all.push_back({.block = block});
+    return true;
+  });
+  for (const State::Stash& stash : state_->stashes) all.push_back({.block = stash.block});
+  return all;
 }
 
 std::uint64_t Allocator::State::retired_bytes() {
@@ -127,17 +145,12 @@ Task<Status> Allocator::State::spill(Operation& op, std::size_t keep_blocks,
   }
 }
 
-Task<Status> Allocator::State::push(Operation& op, std::span<const FreeRun> runs) {
-  Status pushed = co_await push_magazine(op, runs);
-  if (!pushed && pushed.error().code() != ErrorCode::kIndeterminate) requeue(runs);
-  co_return pushed;
-}
-
 void Allocator::State::requeue(std::span<const FreeRun> runs) {
   const std::scoped_lock lock(mutex);
   for (const FreeRun& run : runs) {
     if (run.count > 1 && free.put_fresh(run)) continue;
     Block block = run.block;
+    free.touch(block.kind, block.size_class);
     for (std::uint32_t i = 0; i < run.count; ++i) {
       retired.push_safe(block);
       block.address = block.address + block.bytes();
@@ -146,39 +159,53 @@ void Allocator::State::requeue(std::span<const FreeRun> runs) {
 }
 
 Task<Status> Allocator::collect(Operation& op) {
-  std::uint64_t seen = allocated() + freed();
+  Status tidied = co_await state_->tidy(op);
+  // Whatever of these cannot be done now is done later, and fails nobody.
+  co_await state_->settle_estates(op);
+  co_await state_->keep_ledger(op);
+  co_return tidied;
+}
+
+Task<void> Allocator::tell(Operation& op) { return state_->keep_ledger(op); }
+
+Task<Status> Allocator::State::tidy(Operation& op) {
+  std::uint64_t seen =
+      allocated.load(std::memory_order_relaxed) + freed.load(std::memory_order_relaxed);
   {
-    const std::scoped_lock lock(state_->mutex);
-    std::swap(seen, state_->last_seen);
-    seen = state_->last_seen - seen;
+    const std::scoped_lock lock(mutex);
+    seen -= std::exchange(last_seen, seen);
   }
   const bool idle = seen == 0;
-  const std::size_t keep_blocks = idle ? 0 : state_->retired_limit / 2;
-  const std::uint64_t keep_bytes = idle ? 0 : state_->keep_limit;
-  if (Status read = co_await state_->unstash(op); !read) co_return read;
-  Status spilled = co_await state_->spill(op, keep_blocks, keep_bytes);
+  const std::size_t keep_blocks = idle ? 0 : retired_limit / 2;
+  const std::uint64_t keep_bytes = idle ? 0 : keep_limit;
+  if (Status read = co_await unstash(op); !read) co_return read;
+  Status spilled = co_await spill(op, keep_blocks, keep_bytes);
   if (!spilled) co_return spilled;
-  co_return co_await state_->stash(op);
+  co_return co_await stash(op);
 }
 
 Task<Status> Allocator::give_back_all(Operation& op) {
   if (Status spilled = co_await state_->spill(op, 0, 0); !spilled) co_return spilled;
-  for (std::size_t i = 0; i < kBlockKinds * kSizeClasses; ++i) {
+  for (std::size_t i = 0; i < kClasses; ++i) {
     const auto kind = static_cast<BlockKind>(i / kSizeClasses);
     const std::size_t size_class = i % kSizeClasses;
     if (size_class < block_class(kind, 1)) continue;
-    const std::size_t limit = magazine_limit(kind, size_class);
-    for (;;) {
-      std::vector<FreeRun> runs;
-      {
-        const std::scoped_lock lock(state_->mutex);
-        runs = state_->free.take_all(kind, size_class, limit);
-      }
-      if (runs.empty()) break;
-      if (Status pushed = co_await state_->push(op, runs); !pushed) co_return pushed;
-    }
+    if (Status given = co_await state_->give_back(op, kind, size_class); !given) co_return given;
   }
-  co_return Status{};
+  co_return co_await state_->close_ledger(op);
+}
+
+Task<Status> Allocator::State::give_back(Operation& op, BlockKind kind, std::size_t size_class) {
+  const std::size_t limit = magazine_limit(kind, size_class);
+  for (;;) {
+    std::vector<FreeRun> runs;
+    {
+      const std::scoped_lock lock(mutex);
+      runs = free.take_all(kind, size_class, limit);
+    }
+    if (runs.empty()) co_return Status{};
+    if (Status pushed = co_await push(op, runs); !pushed) co_return pushed;
+  }
 }
 
 // ---- Unsafe blocks: too many to keep here

@@ -90,6 +90,7 @@ void ComputeNode::remove_session(Session* session) {
 
 Task<Status> ComputeNode::upkeep(Session& session) {
   Operation op(session);
+  co_await allocator_.tell(op);  // first: until then what was taken dies with this compute node
   if (Status beat = co_await membership_.beat(op); !beat) co_return beat;
   co_await memory_nodes_.look(op);
   if (Status freed = co_await abandoned_locks_.take_back(op); !freed) co_return freed;

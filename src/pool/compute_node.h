@@ -56,6 +56,8 @@ class ComputeNode {
   void stop();
   // Memory is waiting for epochs: beat at once. Any thread; cheap when it has been kicked already.
   void kick();
+  // The ledger has something to tell: do upkeep now. Any thread.
+  void wake() { wakeup_.set(); }
   // Why housekeeping gave up (fenced), or has not got through for a lease (memory nodes gone);
   // operations should answer this.
   Status health() const;

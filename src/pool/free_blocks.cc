@@ -16,6 +16,7 @@ FreeBlocks::~FreeBlocks() { budget_.give_back(Part::kFreeLists, counted_); }
 std::optional<Block> FreeBlocks::take_used(BlockKind kind, std::size_t size_class) {
   Class& from = of(kind, size_class);
   if (from.count == 0) return std::nullopt;
+  from.changed = true;
   return from.list[--from.count];
 }
 
@@ -28,6 +29,7 @@ std::optional<Block> FreeBlocks::take_fresh(BlockKind kind, std::size_t size_cla
                     .size_class = static_cast<std::uint8_t>(size_class)};
   from.fresh = from.fresh + class_bytes(size_class);
   --from.fresh_left;
+  from.changed = true;
   return block;
 }
 
@@ -41,6 +43,7 @@ bool FreeBlocks::put(const Block& block) {
     budget_.take(Part::kFreeLists, limit * sizeof(Block));
   }
   to.list[to.count++] = block;
+  to.changed = true;
   return true;
 }
 
@@ -49,6 +52,7 @@ bool FreeBlocks::put_fresh(const FreeRun& run) {
   if (to.fresh_left != 0) return false;
   to.fresh = run.block.address;
   to.fresh_left = run.count;
+  to.changed = true;
   return true;
 }
 
@@ -74,7 +78,22 @@ std::vector<FreeRun> FreeBlocks::take_all(BlockKind kind, std::size_t size_class
   return runs;
 }
 
+std::vector<FreeRun> FreeBlocks::held(BlockKind kind, std::size_t size_class) const {
+  const Class& from = classes_[static_cast<std::size_t>(kind)][size_class];
+  std::vector<FreeRun> runs;
+  if (from.fresh_left > 0) {
+    runs.push_back({.block = {.address = from.fresh,
+                              .incarnation = 0,
+                              .kind = kind,
+                              .size_class = static_cast<std::uint8_t>(size_class)},
+                    .count = from.fresh_left});
+  }
+  for (std::size_t i = 0; i < from.count; ++i) runs.push_back({.block = from.list[i]});
+  return runs;
+}
+
 std::vector<FreeRun> FreeBlocks::take_from_list(Class& from, std::size_t limit) {
+  from.changed = true;
   std::vector<FreeRun> taken;
   const fabric::NodeId node = from.list[from.count - 1].address.node();
   for (std::size_t i = from.count; i-- > 0 && taken.size() < limit;) {

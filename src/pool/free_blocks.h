@@ -55,6 +55,15 @@ class FreeBlocks {
   // Empty: nothing is left.
   std::vector<FreeRun> take_all(BlockKind kind, std::size_t size_class, std::size_t limit);
 
+  // For the ledger. What there is of a class, memory never used first.
+  std::vector<FreeRun> held(BlockKind kind, std::size_t size_class) const;
+  // Whether a class has changed since this was last asked. Retired blocks are not here, but they
+  // change it as well: touch().
+  bool take_change(BlockKind kind, std::size_t size_class) {
+    return std::exchange(of(kind, size_class).changed, false);
+  }
+  void touch(BlockKind kind, std::size_t size_class) { of(kind, size_class).changed = true; }
+
   // One coroutine at a time fetches memory for a class; the others wait for what it brings.
   bool start_refill(BlockKind kind, std::size_t size_class) {
     return !std::exchange(of(kind, size_class).refilling, true);
@@ -70,6 +79,7 @@ class FreeBlocks {
     std::uint32_t fresh_left = 0;
     std::uint16_t count = 0;
     bool refilling = false;
+    bool changed = false;
   };
   Class& of(BlockKind kind, std::size_t size_class) {
     return classes_[static_cast<std::size_t>(kind)][size_class];
@@ -102,6 +112,15 @@ class RetiredQueue {
 
   std::size_t size() const { return size_; }
   std::uint64_t bytes() const { return bytes_; }  // of far memory
+  // Calls use(block, stamp) for each block, the oldest first, until it answers false.
+  template <class Use>
+  void for_each(Use use) const {
+    for (const Segment* s = first_; s != nullptr; s = s->next) {
+      for (std::uint32_t i = s->begin; i < s->end; ++i) {
+        if (!use(s->blocks[i], s->stamp)) return;
+      }
+    }
+  }
   // More than `blocks` blocks, or `bytes` of far memory, have a stamp of at most `stamp`.
   bool exceeds(std::uint64_t stamp, std::size_t blocks, std::uint64_t bytes) const;
 

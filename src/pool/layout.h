@@ -1,7 +1,7 @@
 // The bytes of a pool in far memory: superblock, membership, catalogue, chunks.
 // docs/formats/pool.md draws them. Every word named "word" is changed by fabric atomics only, once
-// the thing that it is part of has been published; epoch_word, heartbeat_word and nodes_word of a
-// member, which one compute node alone changes, are written.
+// the thing that it is part of has been published; epoch_word, heartbeat_word, nodes_word and
+// ledger_word of a member, which one compute node alone changes, are written.
 //
 // Every memory node starts with a superblock and, after it, chunks. Node 0 holds the tables of the
 // whole pool between the two: the global epoch, the membership slots and the catalogue.
@@ -56,8 +56,9 @@ struct MemberSlot {
   std::uint64_t owner_word;  // {client:32, generation:24, state:8}; see membership.h
   std::uint64_t epoch_word;  // every reader of this compute node pinned this epoch or a later one
   std::uint64_t heartbeat_word;  // moves while the compute node lives
-  std::uint64_t nodes_word;  // how many of the added memory nodes it knows, or a predecessor did
-  std::uint64_t reserved[4];
+  std::uint64_t nodes_word;   // how many of the added memory nodes it knows, or a predecessor did
+  std::uint64_t ledger_word;  // address of the first page of the slot's ledger; see ledger.h
+  std::uint64_t reserved[3];
 };
 static_assert(sizeof(MemberSlot) == fabric::kLineBytes);
 

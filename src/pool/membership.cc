@@ -29,6 +29,11 @@ Address owner_address(std::size_t slot) {
   return member_address(slot) + offsetof(MemberSlot, owner_word);
 }
 
+bool is_estate(const MemberSlot& slot) {
+  const SlotState state = Slot::from_word(slot.owner_word).state;
+  return state == SlotState::kSettling || (state == SlotState::kDead && slot.ledger_word != 0);
+}
+
 // The tables' first words and the first `slots` slots, in a transfer buffer.
 class Snapshot {
  public:
@@ -90,11 +95,13 @@ struct Membership::State {
   Task<Result<bool>> bury(Operation& op, std::size_t slot, std::uint64_t owner_word);
   void grow_watches(std::size_t slots);
   void want(std::uint64_t epoch);
+  Task<Result<std::optional<std::size_t>>> take_estate(Operation& op);
 
   ComputeNode& node;
   std::atomic<OwnerId> self{0};
   std::atomic<bool> beating{false};
   std::atomic<std::uint64_t> wanted{0};
+  std::atomic<bool> estates{false};  // the last beat saw slots of the dead that have a ledger
   // The beating coroutine's alone.
   std::uint64_t own_word = 0;
   std::size_t known_slots = 16;
@@ -156,7 +163,8 @@ Task<Result<bool>> Membership::State::claim(Operation& op, const Snapshot& seen)
   for (std::size_t slot = 0; slot < kMaxComputeNodes; ++slot) {
     const std::uint64_t before = slot < seen.members() ? seen.slot(slot).owner_word : 0;
     const Slot old = Slot::from_word(before);
-    if (old.state == SlotState::kAlive || old.generation == kLastGeneration) continue;
+    if (old.state == SlotState::kAlive || old.state == SlotState::kSettling) continue;
+    if (old.generation == kLastGeneration) continue;
     // Readers of slots must know of this one before it is taken.
     while (members <= slot) {
       Batch batch(op.cost());
@@ -289,12 +297,15 @@ Task<Status> Membership::State::beat(Operation& op) {
   const std::size_t slots = seen.members();
   std::uint64_t announced = pulse[0];
   std::uint64_t nodes_known = pulse[2];
+  bool left_behind = false;
   for (std::size_t i = 0; i < slots; ++i) {
     const MemberSlot slot = seen.slot(i);
+    left_behind |= is_estate(slot);
     if (Slot::from_word(slot.owner_word).state != SlotState::kAlive) continue;
     announced = std::min(announced, slot.epoch_word);
     nodes_known = std::min(nodes_known, slot.nodes_word);
   }
+  estates.store(left_behind, std::memory_order_relaxed);
   node.memory_nodes().all_know(nodes_known);
   Status moved = co_await move_epoch(op, seen.epoch(), announced >= seen.epoch());
   if (!moved) co_return moved;
@@ -401,6 +412,76 @@ Task<Result<bool>> Membership::gone(Operation& op, OwnerId owner) {
     co_return false;
   }
   co_return co_await state_->bury(op, place, seen.owner_word);
+}
+
+// ---- What the dead leave
+// -------------------------------------------------------------------------
+
+namespace {
+
+bool alive(const Snapshot& seen, fabric::ClientId client) {
+  for (std::size_t i = 0; i < seen.members(); ++i) {
+    const Slot slot = Slot::from_word(seen.slot(i).owner_word);
+    if (slot.client == client && slot.state == SlotState::kAlive) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Task<Result<std::optional<std::size_t>>> Membership::take_estate(Operation& op) {
+  if (!state_->estates.load(std::memory_order_relaxed) || self() == 0) co_return std::nullopt;
+  const Turn turn(state_->beating);
+  if (!turn) co_return std::nullopt;
+  co_return co_await state_->take_estate(op);
+}
+
+// Whoever settles a slot was alive when it took it, and is so until it has left or been shut out.
+// So the slots are read, and read again: who is named by the first and not alive by the second can
+// do nothing any more.
+Task<Result<std::optional<std::size_t>>> Membership::State::take_estate(Operation& op) {
+  const fabric::ClientId client = node.fabric().client();
+  Batch first(op.cost());
+  auto before = co_await read_slots(op, first);
+  if (!before) co_return fail(before.error());
+  Batch second(op.cost());
+  auto after = co_await read_slots(op, second);
+  if (!after) co_return fail(after.error());
+  const Snapshot seen(*before);
+  const Snapshot now(*after);
+  for (std::size_t i = 0; i < std::min(seen.members(), now.members()); ++i) {
+    const std::uint64_t word = now.slot(i).owner_word;
+    if (!is_estate(now.slot(i)) || word != seen.slot(i).owner_word) continue;
+    Slot slot = Slot::from_word(word);
+    if (slot.state == SlotState::kSettling) {
+      if (slot.client == client) co_return i;
+      if (alive(now, slot.client)) continue;
+    }
+    slot.client = client;
+    slot.state = SlotState::kSettling;
+    Batch take(op.cost());
+    take.compare_swap(owner_address(i), word, slot.word());
+    if (Status taken = co_await op.submit(take); !taken) co_return fail(taken.error());
+    if (take[0].succeeded()) co_return i;
+  }
+  co_return std::nullopt;
+}
+
+Task<Status> Membership::settled(Operation& op, std::size_t slot) {
+  Buffer buffer = op.buffer(8);
+  Batch look(op.cost());
+  look.read(owner_address(slot), buffer.data(), 8);
+  if (Status read = co_await op.submit(look); !read) co_return read;
+  std::uint64_t word = 0;
+  std::memcpy(&word, buffer.data(), sizeof(word));
+  Slot done = Slot::from_word(word);
+  if (done.state != SlotState::kSettling || done.client != state_->node.fabric().client()) {
+    co_return Status{};
+  }
+  done.state = SlotState::kFree;
+  Batch batch(op.cost());
+  batch.compare_swap(owner_address(slot), word, done.word());
+  co_return co_await op.submit(batch);
 }
 
 }  // namespace pando::pool

@@ -13,11 +13,17 @@
 //
 // A slot's owner_word: {client:32, generation:24, state:8}. Free (and never used, or left) → alive
 // → free or dead → alive, one generation on. A slot whose generations are used up stays as it is.
+//
+// The dead leave a ledger of the memory that they held free (ledger.h). It belongs to who has the
+// slot: the next to join there, or a living one that takes it to settle that: dead → settling, with
+// its own client id → free. Where that one dies or leaves in the middle, another takes its place:
+// settling → settling. No one joins in a slot that is being settled.
 // Thread-safe.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "fabric/verbs.h"
 #include "pool/operation.h"
@@ -35,7 +41,7 @@ constexpr OwnerId make_owner(std::size_t slot, std::uint32_t generation) {
   return (static_cast<OwnerId>(slot) << 24) | generation;
 }
 
-enum class SlotState : std::uint8_t { kFree = 0, kAlive = 1, kDead = 2 };
+enum class SlotState : std::uint8_t { kFree = 0, kAlive = 1, kDead = 2, kSettling = 3 };
 
 // What owner_word says.
 struct Slot {
@@ -79,6 +85,12 @@ class Membership {
   // True once `owner` can do nothing any more: it has left, or was buried (by this call, where its
   // lease has run out and the fence succeeded). False: alive as far as known, ask again later.
   Task<Result<bool>> gone(Operation& op, OwnerId owner);
+
+  // The housekeeper's. A slot of the dead whose ledger is this compute node's to settle, from now
+  // on until settled(), or until it is itself dead or gone; the same one again until then. Nothing:
+  // there is none, as far as known. Costs nothing while no beat has seen any.
+  Task<Result<std::optional<std::size_t>>> take_estate(Operation& op);
+  Task<Status> settled(Operation& op, std::size_t slot);
 
  private:
   struct State;

@@ -134,7 +134,8 @@ Address stack_address(fabric::NodeId node, BlockKind kind, std::size_t size_clas
   return superblock_field(node, offsetof(Superblock, free_stack_words) + index * 8);
 }
 
-Task<Status> push_magazine(Operation& op, std::span<const FreeRun> runs) {
+Task<Status> push_magazine(Operation& op, std::span<const FreeRun> runs,
+                           std::span<const Address> strike) {
   const Block container = runs.back().block;
   assert(runs.size() <= magazine_limit(container.kind, container.size_class));
   const Address stack =
@@ -148,7 +149,13 @@ Task<Status> push_magazine(Operation& op, std::span<const FreeRun> runs) {
   Buffer head = op.buffer(8);
   Batch look(op.cost());
   look.read(stack, head.data(), 8);
-  if (Status read = co_await op.submit(look); !read) co_return fail(read.error());
+  const std::uint64_t nothing = 0;
+  for (const Address page : strike) look.write_word(page, &nothing);
+  if (Status read = co_await op.submit(look); !read) {
+    // Whatever has become of it, the blocks have gone nowhere.
+    if (read.error().code() != ErrorCode::kIndeterminate) co_return fail(read.error());
+    co_return fail(ErrorCode::kUnavailable, read.error().detail());
+  }
   std::uint64_t top = 0;
   std::memcpy(&top, head.data(), sizeof(top));
   for (;;) {
@@ -164,6 +171,29 @@ Task<Status> push_magazine(Operation& op, std::span<const FreeRun> runs) {
     top = push[swap].previous;
     op.count_retry();
   }
+}
+
+namespace {
+
+Error no_magazine(Address at) {
+  return {ErrorCode::kCorrupt,
+          fmt::format("memory node {}, offset {:#x}: not a list of free blocks", at.node(),
+                      at.offset())};
+}
+
+}  // namespace
+
+Task<Result<Magazine>> read_magazine(Operation& op, fabric::NodeId node, BlockKind kind,
+                                     std::size_t size_class, std::uint64_t word) {
+  const std::size_t limit = magazine_limit(kind, size_class);
+  const Address container(node, (word & kPlaceMask) * kLineBytes);
+  Buffer buffer = op.buffer(magazine_bytes(kind, limit - 1));
+  const Words words(buffer.data(), kind);
+  Batch look(op.cost());
+  look.read(container + start_of(kind, size_class), buffer.data(), buffer.size());
+  if (Status read = co_await op.submit(look); !read) co_return fail(read.error());
+  if (!plausible(words, limit)) co_return fail(no_magazine(container));
+  co_return Magazine{decode(words, container, kind, size_class), words.get(0) & kPlaceMask};
 }
 
 Task<Result<std::vector<FreeRun>>> pop_magazine(Operation& op, fabric::NodeId node, BlockKind kind,
@@ -188,9 +218,7 @@ Task<Result<std::vector<FreeRun>>> pop_magazine(Operation& op, fabric::NodeId no
     if (Status popped = outcome_of(status, pop[swap]); !popped) co_return fail(popped.error());
     if (pop[swap].succeeded()) {
       if (good) co_return decode(words, container, kind, size_class);
-      co_return fail(ErrorCode::kCorrupt,
-                     fmt::format("memory node {}, offset {:#x}: not a list of free blocks", node,
-                                 container.offset()));
+      co_return fail(no_magazine(container));
     }
     word = pop[swap].previous;
     op.count_retry();

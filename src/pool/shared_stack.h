@@ -38,10 +38,21 @@ constexpr bool stack_empty(std::uint64_t word) {
   return (word & ((std::uint64_t{1} << 42) - 1)) == 0;
 }
 
-// Pushes `runs` as one magazine, written into the last of them, which must be of one block.
-// kIndeterminate: they may be there, so they are nobody's. REQUIRES: one kind, class and memory
-// node; 1 to magazine_limit() runs.
-Task<Status> push_magazine(Operation& op, std::span<const FreeRun> runs);
+// Pushes `runs` as one magazine, written into the last of them, which must be of one block; before
+// that, zeroes the words of the ledger that `strike` names. kIndeterminate: they may be there, so
+// they are nobody's, and the ledger is struck. REQUIRES: one kind, class and memory node; 1 to
+// magazine_limit() runs.
+Task<Status> push_magazine(Operation& op, std::span<const FreeRun> runs,
+                           std::span<const fabric::Address> strike = {});
+
+struct Magazine {
+  std::vector<FreeRun> runs;  // itself included, the run of several blocks (if any) first
+  std::uint64_t next = 0;     // as a stack's word: the magazine below
+};
+// The magazine that `word`, a stack's, leads to, for a look at all of them. kCorrupt: there is
+// none. REQUIRES: the stack does not change meanwhile, and is not empty.
+Task<Result<Magazine>> read_magazine(Operation& op, fabric::NodeId node, BlockKind kind,
+                                     std::size_t size_class, std::uint64_t word);
 
 // What the topmost magazine holds, itself included, the run of several blocks (if any) first; empty
 // where the stack is. `word` is the stack's word as last seen. kIndeterminate: the magazine may be

@@ -160,6 +160,7 @@ void expect_everything_covered(const std::string& index,
       {"restarts", covered.restarts},
       {"losses", covered.losses},
       {"retries", covered.retries},
+      {"inherited", covered.inherited_blocks},
   };
   for (const auto& [name, count] : counts) EXPECT_GT(count, 0u) << name;
   EXPECT_FALSE(covered.index.empty());

@@ -15,10 +15,10 @@
 
 #include "api/state.h"
 #include "fabric/embedded.h"
-#include "index/fault_fabric.h"
 #include "index/index.h"
 #include "index/registry.h"
 #include "pool/layout.h"
+#include "support/fault_fabric.h"
 #include "task/worker.h"
 
 namespace pando::testing {

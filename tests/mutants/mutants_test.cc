@@ -62,6 +62,19 @@ TEST_F(Mutants, NoneIsFoundWithoutOne) {
   }
 }
 
+// No answer is wrong and nothing is in use twice where the dead's memory is lost: the sum tells.
+TEST_F(Mutants, MemoryIsLostWithoutLedgers) {
+  const Case deaths{"deaths", Mutant::kNone, 0, "tear,delay,kill,pause"};
+  const auto lost = [&](Mutant mutant) {
+    base::active_mutant = mutant;
+    std::uint64_t bytes = 0;
+    for (std::uint64_t seed = 1; seed <= 300; ++seed)
+      bytes += run(seed, deaths).coverage.lost_bytes;
+    return bytes;
+  };
+  EXPECT_GT(lost(Mutant::kNothingTold), 2 * lost(Mutant::kNone));
+}
+
 // Most need a handful; those that need a death or a READ at a certain moment, hundreds.
 constexpr std::uint64_t kFew = 200;
 constexpr std::uint64_t kMany = 10'000;
@@ -100,6 +113,14 @@ INSTANTIATE_TEST_SUITE_P(
              "sherman:keys=integer,leaf_bytes=256",
              {.compute_nodes = 3, .clients = 1, .tasks = 1, .operations = 300, .keys = 64}},
         Case{"forgotten_lock", Mutant::kForgottenLock, kFew},
+        Case{"begun_is_free", Mutant::kBegunIsFree, kFew},
+        Case{"given_while_listed",
+             Mutant::kGivenWhileListed,
+             kMany,
+             "kill,pause",
+             "sherman:keys=bytes",
+             {.compute_nodes = 2, .clients = 1, .tasks = 2, .operations = 300, .keys = 64}},
+        Case{"settled_twice", Mutant::kSettledTwice, kFew},
         Case{"chime_no_version_check", Mutant::kNoVersionCheck, kMany, "all", "chime"},
         Case{"chime_no_bitmap_check", Mutant::kNoBitmapCheck, kMany, "all", "chime"},
         Case{"late_delegation", Mutant::kLateDelegation, kMany, "all", "sherman:combine=on"},
@@ -118,7 +139,9 @@ INSTANTIATE_TEST_SUITE_P(
              {.compute_nodes = 3, .clients = 1, .tasks = 1, .operations = 300, .keys = 64}},
         Case{"chime_update_keeps_old", Mutant::kUpdateKeepsOld, kFew, "all", "chime"},
         Case{"chime_no_takeover", Mutant::kNoTakeover, kFew, "all", "chime"},
-        Case{"chime_forgotten_lock", Mutant::kForgottenLock, kFew, "all", "chime"}),
+        Case{"chime_forgotten_lock", Mutant::kForgottenLock, kFew, "all", "chime"},
+        Case{"chime_begun_is_free", Mutant::kBegunIsFree, kFew, "all", "chime"},
+        Case{"chime_settled_twice", Mutant::kSettledTwice, kFew, "all", "chime"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -24,14 +24,24 @@ constexpr std::size_t kShownProblems = 10;
 Counts counts_of(const CheckCoverage& coverage) {
   const fabric::sim::Coverage& fabric = coverage.fabric;
   Counts counts = {
-      {"runs", coverage.runs},           {"operations", coverage.operations},
-      {"batches", fabric.batches},       {"verbs", fabric.verbs},
-      {"torn_verbs", fabric.torn},       {"delayed_batches", fabric.delayed},
-      {"failed_batches", fabric.failed}, {"late_verbs", fabric.late},
-      {"kills", coverage.kills},         {"pauses", coverage.pauses},
-      {"fenced", fabric.fenced},         {"cut_links", coverage.cuts},
-      {"restarts", coverage.restarts},   {"lost_memories", coverage.losses},
-      {"retries", coverage.retries},     {"undecided", coverage.undecided},
+      {"runs", coverage.runs},
+      {"operations", coverage.operations},
+      {"batches", fabric.batches},
+      {"verbs", fabric.verbs},
+      {"torn_verbs", fabric.torn},
+      {"delayed_batches", fabric.delayed},
+      {"failed_batches", fabric.failed},
+      {"late_verbs", fabric.late},
+      {"kills", coverage.kills},
+      {"pauses", coverage.pauses},
+      {"fenced", fabric.fenced},
+      {"cut_links", coverage.cuts},
+      {"restarts", coverage.restarts},
+      {"lost_memories", coverage.losses},
+      {"retries", coverage.retries},
+      {"undecided", coverage.undecided},
+      {"lost_bytes", coverage.lost_bytes},
+      {"inherited_blocks", coverage.inherited_blocks},
   };
   counts.insert(counts.end(), coverage.index.begin(), coverage.index.end());
   return counts;

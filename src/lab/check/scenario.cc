@@ -13,6 +13,8 @@
 #include "base/random.h"
 #include "lab/check/history.h"
 #include "lab/check/request.h"
+#include "pool/census.h"
+#include "pool/layout.h"
 #include <pando/pando.h>
 
 namespace pando::lab::check {
@@ -36,6 +38,8 @@ constexpr Time kDeadlineTime = static_cast<Time>(kDeadline.count()) * kMilliseco
 // From the last fault, or from the last operation that began, to the next, at most.
 constexpr Time kPatience = 4 * kDeadlineTime;
 constexpr Time kFaultsWithin = 6 * kMillisecond;
+// Runs and magazines that a compute node may have been taking when it died.
+constexpr std::uint64_t kTakenAtOnce = 8 * pool::kChunkBytes;
 // Of a history, before it is given up as too hard: a second or so.
 constexpr std::size_t kConfigurations = 300'000;
 
@@ -96,6 +100,7 @@ class Scenario {
     if (!preload()) return false;
     simulation_->set_instant(false);
     simulation_->set_trace(observer_);
+    let_time_pass(kLeaseTime / 2);  // they have been there for a while, and told what they hold
     for (Node& node : nodes_) start(node);
     return true;
   }
@@ -486,6 +491,52 @@ class Scenario {
       problem(fmt::format("{} blocks were allocated and {} freed, though the index is gone",
                           blocks(&pool::Allocator::allocated), blocks(&pool::Allocator::freed)));
     }
+    count_memory(inspector);
+  }
+
+  // With the index gone, all memory is free, once, but for what the dead took with them.
+  void count_memory(Node& inspector) {
+    let_time_pass(4 * kLeaseTime);  // what the dead held free is given back
+    std::vector<const pool::Allocator*> living;
+    for (const Node& node : nodes_) {
+      if (node.held || simulation_->is_fenced(node.client)) continue;
+      living.push_back(&node.pool.state().node.allocator());
+    }
+    simulation_->set_instant(true);
+    const auto census = inspector.pool.state().run(
+        [&](pool::Operation& op) { return pool::take_census(op, living); });
+    simulation_->set_instant(false);
+    if (!census) return problem("counting free memory: " + census.error().message());
+    for (const std::string& twice : census->twice) problem(twice);
+    outcome_.coverage.lost_bytes += census->other;
+    for (const Node& node : nodes_) {
+      outcome_.coverage.inherited_blocks += node.pool.state().node.allocator().inherited();
+    }
+    if (const std::uint64_t most = may_be_lost(); census->other > most) {
+      problem(fmt::format("{} bytes of far memory are lost, of which faults explain {}",
+                          census->other, most));
+    }
+  }
+
+  // At most what the dead held, and what their operations had in hand. Where outcomes are unknown,
+  // any chunk may be lost.
+  std::uint64_t may_be_lost() const {
+    if (!something_broke()) return 0;
+    const FaultSet& faults = plan_.faults;
+    if (faults.has(Fault::kCut) || faults.has(Fault::kRestart) || faults.has(Fault::kLose)) {
+      return kNodeBytes * plan_.memory_nodes;
+    }
+    const std::uint64_t in_hand =
+        blocks(&pool::Allocator::allocated) - blocks(&pool::Allocator::freed);
+    std::uint64_t bytes = in_hand * pool::class_bytes(pool::kSizeClasses - 1);
+    for (const Node& node : nodes_) {
+      if (!node.held && !simulation_->is_fenced(node.client)) continue;
+      bytes += kTakenAtOnce;
+      for (const pool::FreeRun& run : node.pool.state().node.allocator().held()) {
+        bytes += run.count * run.block.bytes();
+      }
+    }
+    return bytes;
   }
 
   // Whether any fault beyond tearing and delays has struck.
@@ -561,6 +612,8 @@ CheckCoverage& CheckCoverage::operator+=(const CheckCoverage& other) {
   losses += other.losses;
   retries += other.retries;
   undecided += other.undecided;
+  lost_bytes += other.lost_bytes;
+  inherited_blocks += other.inherited_blocks;
   add_index_counts(other.index);
   return *this;
 }

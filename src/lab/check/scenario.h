@@ -9,7 +9,9 @@
 //  2. No operation answers an error that the faults do not explain, or hangs.
 //  3. The structure is sound (Index::check), and every key can still be written.
 //  4. Where nobody died and no link broke, nobody is taken for dead, and no block is lost: with the
-//     index dropped, as many have been freed as were allocated.
+//     index dropped, as many have been freed as were allocated, and all memory that was ever handed
+//     out is free or has a page of a ledger. No block is free twice, whatever has happened; and
+//     where compute nodes died, no more is lost than they held (how much, lost_bytes tells).
 //
 // The same plan gives the same outcome, to the bit (digest).
 #pragma once
@@ -38,7 +40,9 @@ struct CheckCoverage {
   std::uint64_t restarts = 0;
   std::uint64_t losses = 0;
   std::uint64_t retries = 0;
-  std::uint64_t undecided = 0;  // runs with a history that was too hard to judge
+  std::uint64_t undecided = 0;         // runs with a history that was too hard to judge
+  std::uint64_t lost_bytes = 0;        // of far memory that nobody has at the end
+  std::uint64_t inherited_blocks = 0;  // of the dead, given back
   std::vector<std::pair<std::string, std::uint64_t>> index;  // splits, merges, take-overs …
 
   CheckCoverage& operator+=(const CheckCoverage& other);

@@ -1,4 +1,4 @@
-#include "index/fault_fabric.h"
+#include "support/fault_fabric.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,0 +1,130 @@
+#include "pool/census.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "pool/compute_node.h"
+#include "pool/layout.h"
+#include "pool/ledger.h"
+#include "pool/shared_stack.h"
+
+namespace pando::pool {
+namespace {
+
+using fabric::Address;
+using fabric::Batch;
+using fabric::Buffer;
+using fabric::NodeId;
+
+struct Piece {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  std::uint64_t block = 0;  // bytes of each block
+};
+
+Piece piece_of(const FreeRun& run) {
+  const std::uint64_t begin = run.block.address.raw();
+  return {begin, begin + run.count * run.block.bytes(), run.block.bytes()};
+}
+
+Task<Result<std::uint64_t>> read_word(Operation& op, Address from) {
+  Buffer buffer = op.buffer(8);
+  Batch batch(op.cost());
+  batch.read(from, buffer.data(), 8);
+  if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
+  std::uint64_t word = 0;
+  std::memcpy(&word, buffer.data(), sizeof(word));
+  co_return word;
+}
+
+Task<Status> add_stacks(Operation& op, NodeId node, std::vector<Piece>& pieces) {
+  for (std::size_t i = 0; i < kClasses; ++i) {
+    const auto kind = static_cast<BlockKind>(i / kSizeClasses);
+    const std::size_t size_class = i % kSizeClasses;
+    auto top = co_await read_word(op, stack_address(node, kind, size_class));
+    if (!top) co_return fail(top.error());
+    for (std::uint64_t word = *top; !stack_empty(word);) {
+      auto magazine = co_await read_magazine(op, node, kind, size_class, word);
+      if (!magazine) co_return fail(magazine.error());
+      for (const FreeRun& run : magazine->runs) pieces.push_back(piece_of(run));
+      word = magazine->next;
+      if (pieces.size() > (std::size_t{1} << 20)) {
+        co_return fail(ErrorCode::kCorrupt, "a stack of free blocks does not end");
+      }
+    }
+  }
+  co_return Status{};
+}
+
+Task<Status> add_ledgers(Operation& op, Census& census, std::vector<Piece>& pieces) {
+  for (std::size_t slot = 0; slot < kMaxComputeNodes; ++slot) {
+    auto page = co_await read_word(op, member_address(slot) + offsetof(MemberSlot, ledger_word));
+    while (page && *page != 0) {
+      pieces.push_back({*page, *page + sizeof(LedgerPage), sizeof(LedgerPage)});
+      census.ledgers += sizeof(LedgerPage);
+      page = co_await read_word(op, Address::from_raw(*page) + offsetof(LedgerPage, next));
+    }
+    if (!page) co_return fail(page.error());
+  }
+  co_return Status{};
+}
+
+// Goes through the pieces of one memory node, which are in order.
+void look(std::span<const Piece> pieces, std::uint64_t begin, std::uint64_t end, Census& census) {
+  std::uint64_t at = begin;
+  std::uint64_t block = 0;  // of the piece that ends at `at`
+  const auto gap_to = [&](std::uint64_t next) {
+    const std::uint64_t to_chunk = kChunkBytes - (at - begin) % kChunkBytes;
+    // The rest of a chunk where no other block fits is no loss.
+    const bool rest = to_chunk < block && to_chunk <= next - at;
+    census.other += next - at - (rest ? to_chunk : 0);
+  };
+  for (const Piece& piece : pieces) {
+    if (piece.begin < at) {
+      census.twice.push_back(fmt::format("memory node {}, offset {:#x}: free twice",
+                                         Address::from_raw(piece.begin).node(),
+                                         Address::from_raw(piece.begin).offset()));
+    } else if (piece.begin > at) {
+      gap_to(piece.begin);
+    }
+    at = std::max(at, piece.end);
+    block = piece.block;
+  }
+  if (end > at) gap_to(end);
+}
+
+}  // namespace
+
+Task<Result<Census>> take_census(Operation& op, std::span<const Allocator* const> living) {
+  Census census;
+  std::vector<Piece> pieces;
+  for (const Allocator* allocator : living) {
+    for (const FreeRun& run : allocator->held()) pieces.push_back(piece_of(run));
+  }
+  const std::vector<NodeId> nodes = op.node().memory_nodes().all();
+  for (const NodeId node : nodes) {
+    if (Status added = co_await add_stacks(op, node, pieces); !added) co_return fail(added.error());
+  }
+  for (const Piece& piece : pieces) census.free += piece.end - piece.begin;
+  if (Status added = co_await add_ledgers(op, census, pieces); !added) {
+    co_return fail(added.error());
+  }
+  std::ranges::sort(pieces, {}, &Piece::begin);
+  auto first = pieces.begin();
+  for (const NodeId node : nodes) {
+    auto begin = co_await read_word(op, superblock_field(node, offsetof(Superblock, first_chunk)));
+    auto end =
+        co_await read_word(op, superblock_field(node, offsetof(Superblock, next_chunk_word)));
+    if (!begin || !end) co_return fail((begin ? end : begin).error());
+    census.reserved += *end - *begin;
+    auto last = first;
+    while (last != pieces.end() && Address::from_raw(last->begin).node() == node) ++last;
+    look({first, last}, Address(node, *begin).raw(), Address(node, *end).raw(), census);
+    first = last;
+  }
+  co_return census;
+}
+
+}  // namespace pando::pool
