@@ -56,8 +56,7 @@ void run(std::string_view name, Simulation& simulation, const unsigned& running)
              name, verbs / seconds / 1e6, verbs / 1e6, seconds, simulated);
 }
 
-// ---- READs
-// ---------------------------------------------------------------------------------------
+// ---- READs ----
 
 struct Client {
   explicit Client(fabric::Fabric& fabric)
@@ -111,8 +110,7 @@ void bench_reads() {
   run("reads", *simulation, running);
 }
 
-// ---- Searches
-// ------------------------------------------------------------------------------------
+// ---- Searches ----
 
 std::uint64_t key_of(std::uint64_t item) { return base::mix64(item); }
 

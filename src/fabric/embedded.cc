@@ -137,8 +137,7 @@ class View {
   std::shared_ptr<Nodes> nodes_;
 };
 
-// ---- Fabric
-// --------------------------------------------------------------------------------------
+// ---- Fabric ----
 
 class EmbeddedFabric final : public Fabric {
  public:

@@ -38,8 +38,7 @@ constexpr std::string_view name_of(VerbKind kind) {
   return "verb";
 }
 
-// ---- Buffers: size classes and poison
-// ------------------------------------------------------------
+// ---- Buffers: size classes and poison ----
 
 std::size_t class_of(std::size_t size) {
   return static_cast<std::size_t>(std::bit_width(std::max(size, kLineBytes) - 1));
@@ -88,16 +87,14 @@ void add_verbs(Counters& counts, const Batch& batch) {
 
 }  // namespace
 
-// ---- Batch
-// ---------------------------------------------------------------------------------------
+// ---- Batch ----
 
 void Batch::refuse(Error error) {
   for (std::size_t i = 0; i < size_; ++i) (*this)[i].outcome = Outcome::kNotExecuted;
   complete(std::move(error));
 }
 
-// ---- Buffer
-// --------------------------------------------------------------------------------------
+// ---- Buffer ----
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   if (this != &other) {
@@ -113,8 +110,7 @@ Buffer::~Buffer() {
   if (data_ != nullptr) owner_->give_back(data_, size_);
 }
 
-// ---- Endpoint: buffers
-// ---------------------------------------------------------------------------
+// ---- Endpoint: buffers ----
 
 Endpoint::Endpoint(const Caps& caps, task::Worker& worker) : caps_(caps), worker_(worker) {
   worker_.add_poller(this);
@@ -176,8 +172,7 @@ bool Endpoint::is_registered(const std::byte* memory, std::size_t length) const 
   return memory + length <= block.memory + block.bytes;
 }
 
-// ---- Endpoint: batches
-// ---------------------------------------------------------------------------
+// ---- Endpoint: batches ----
 
 bool Endpoint::start(Batch& batch) {
   if (batch.empty()) {

@@ -51,8 +51,7 @@ Task<Result<Address>> take_chunks(Operation& op, NodeId node, std::uint64_t size
 
 }  // namespace
 
-// ---- Interface
-// -----------------------------------------------------------------------------------
+// ---- Interface ----
 
 Allocator::Allocator(ComputeNode& node) : state_(std::make_unique<State>(node)) {}
 Allocator::~Allocator() = default;
@@ -77,8 +76,7 @@ std::uint64_t Allocator::inherited() const {
   return state_->inherited_blocks.load(std::memory_order_relaxed);
 }
 
-// ---- Taking
-// --------------------------------------------------------------------------------------
+// ---- Taking ----
 
 std::optional<Block> Allocator::State::take(BlockKind kind, std::size_t size_class) {
   const std::scoped_lock lock(mutex);
@@ -192,8 +190,7 @@ Task<Result<std::optional<Block>>> Allocator::State::attempt(Operation& op, Bloc
   co_return std::nullopt;
 }
 
-// ---- From far memory
-// -----------------------------------------------------------------------------
+// ---- From far memory ----
 
 Task<Result<bool>> Allocator::State::fetch(Operation& op, BlockKind kind, std::size_t size_class,
                                            bool new_runs) {

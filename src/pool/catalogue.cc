@@ -112,8 +112,7 @@ Task<Result<bool>> Catalogue::clean_up(Operation& op, const Found& found) {
   co_return cleaned;
 }
 
-// ---- Create
-// --------------------------------------------------------------------------------------
+// ---- Create ----
 
 Task<Result<IndexRecord>> Catalogue::begin_create(Operation& op, std::string_view name,
                                                   std::uint32_t format_version,
@@ -200,8 +199,7 @@ Task<Status> Catalogue::abandon(Operation& op, const IndexRecord& record) {
   co_return co_await change(op, record, entry_word(record.index_id, EntryState::kCreating), 0);
 }
 
-// ---- Open and close
-// ------------------------------------------------------------------------------
+// ---- Open and close ----
 
 Task<Result<IndexRecord>> Catalogue::open(Operation& op, std::string_view name) {
   if (Status valid = check_index_name(name); !valid) co_return fail(valid.error());
@@ -250,8 +248,7 @@ Task<Status> Catalogue::mark_user(Operation& op, std::size_t entry, bool uses) {
   }
 }
 
-// ---- Drop
-// ----------------------------------------------------------------------------------------
+// ---- Drop ----
 
 Task<Result<std::uint32_t>> Catalogue::users(Operation& op, const CatalogueEntry& entry) {
   std::uint32_t count = 0;
@@ -312,8 +309,7 @@ Task<Status> Catalogue::finish_drop(Operation& op, const IndexRecord& record) {
   co_return co_await change(op, record, entry_word(record.index_id, EntryState::kDropping), 0);
 }
 
-// ---- List
-// ----------------------------------------------------------------------------------------
+// ---- List ----
 
 Task<Result<std::vector<IndexRecord>>> Catalogue::list(Operation& op) {
   CatalogueLock lock(*this);

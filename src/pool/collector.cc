@@ -49,8 +49,7 @@ Allocator::State::~State() {
   node.budget().give_back(Part::kFreeLists, stashes.size() * sizeof(Stash));
 }
 
-// ---- Retiring
-// ------------------------------------------------------------------------------------
+// ---- Retiring ----
 
 void Allocator::retire(const Block& block) {
   state_->freed.fetch_add(1, std::memory_order_relaxed);
@@ -107,8 +106,7 @@ bool Allocator::State::safe(std::uint64_t stamp) const {
   return stamp == 0 || node.epochs().safe(stamp);
 }
 
-// ---- Safe blocks: to the lists, and what is too much to far memory
-// -------------------------------
+// ---- Safe blocks: to the lists, and what is too much to far memory ----
 
 // Moves safe blocks to their lists. True: it stopped at a block whose list is full.
 bool Allocator::State::drain(BlockKind* full_kind, std::size_t* full_class) {
@@ -208,8 +206,7 @@ Task<Status> Allocator::State::give_back(Operation& op, BlockKind kind, std::siz
   }
 }
 
-// ---- Unsafe blocks: too many to keep here
-// --------------------------------------------------------
+// ---- Unsafe blocks: too many to keep here ----
 
 Task<Status> Allocator::State::stash(Operation& op) {
   for (;;) {
@@ -286,8 +283,7 @@ Task<Status> Allocator::State::unstash(Operation& op) {
   }
 }
 
-// ---- After kOutOfMemory
-// --------------------------------------------------------------------------
+// ---- After kOutOfMemory ----
 
 Task<bool> Allocator::reclaimed(Session& session) {
   if (state_->waiting() == 0) co_return false;

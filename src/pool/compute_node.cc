@@ -33,8 +33,7 @@ ComputeNode::ComputeNode(std::unique_ptr<fabric::Fabric> fabric, const PoolOptio
 
 ComputeNode::~ComputeNode() { assert(sessions_.empty()); }
 
-// ---- Opening and closing
-// -------------------------------------------------------------------------
+// ---- Opening and closing ----
 
 Task<Status> ComputeNode::open(Session& session) {
   {
@@ -65,8 +64,7 @@ Task<Status> ComputeNode::close(Session& session) {
   co_return co_await membership_.leave(op);
 }
 
-// ---- Sessions
-// ------------------------------------------------------------------------------------
+// ---- Sessions ----
 
 Result<std::unique_ptr<Session>> ComputeNode::make_session(task::Worker& worker) {
   auto endpoint = fabric_->open_endpoint(worker);
@@ -85,8 +83,7 @@ void ComputeNode::remove_session(Session* session) {
   std::erase(sessions_, session);
 }
 
-// ---- Housekeeping
-// --------------------------------------------------------------------------------
+// ---- Housekeeping ----
 
 Task<Status> ComputeNode::upkeep(Session& session) {
   Operation op(session);
@@ -165,8 +162,7 @@ Status ComputeNode::health() const {
   return health_;
 }
 
-// ---- Statistics
-// ----------------------------------------------------------------------------------
+// ---- Statistics ----
 
 Task<Result<PoolStats>> ComputeNode::stats(Operation& op) {
   PoolStats stats;

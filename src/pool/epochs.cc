@@ -6,8 +6,7 @@
 
 namespace pando::pool {
 
-// ---- Epochs
-// --------------------------------------------------------------------------------------
+// ---- Epochs ----
 
 void Epochs::join(Session* session) {
   const std::scoped_lock lock(mutex_);
@@ -55,8 +54,7 @@ Epochs::Moment Epochs::oldest_pin_barrier() const {
   return least;
 }
 
-// ---- Limbo
-// ---------------------------------------------------------------------------------------
+// ---- Limbo ----
 
 Limbo::~Limbo() { run(first_); }
 

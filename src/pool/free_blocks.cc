@@ -4,8 +4,7 @@
 
 namespace pando::pool {
 
-// ---- FreeBlocks
-// ----------------------------------------------------------------------------------
+// ---- FreeBlocks ----
 
 FreeBlocks::FreeBlocks(Budget& budget) : budget_(budget), counted_(sizeof(FreeBlocks)) {
   budget_.take(Part::kFreeLists, counted_);
@@ -104,8 +103,7 @@ std::vector<FreeRun> FreeBlocks::take_from_list(Class& from, std::size_t limit) 
   return taken;
 }
 
-// ---- RetiredQueue
-// --------------------------------------------------------------------------------
+// ---- RetiredQueue ----
 
 RetiredQueue::~RetiredQueue() {
   while (first_ != nullptr) pop_front();

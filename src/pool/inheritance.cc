@@ -177,8 +177,7 @@ Task<Result<std::vector<Listed>>> not_begun(Operation& op, std::span<const Liste
 
 }  // namespace
 
-// ---- Telling
-// -------------------------------------------------------------------------------------
+// ---- Telling ----
 
 Task<void> Allocator::State::keep_ledger(Operation& op) {
   if (mutated(Mutant::kNothingTold)) co_return;
@@ -419,8 +418,7 @@ Task<Status> Allocator::State::close_ledger(Operation& op) {
   co_return struck;
 }
 
-// ---- Settling
-// ------------------------------------------------------------------------------------
+// ---- Settling ----
 
 // What the last compute node in this one's slot has left there.
 Task<Status> Allocator::State::inherit(Operation& op) {

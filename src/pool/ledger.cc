@@ -17,8 +17,7 @@ std::uint32_t checksum_of(const LedgerPage& page, PageContent content) {
 
 }  // namespace
 
-// ---- Bytes
-// ---------------------------------------------------------------------------------------
+// ---- Bytes ----
 
 std::optional<PageContent> PageContent::from_word(std::uint64_t word) {
   const PageContent content{.checksum = static_cast<std::uint32_t>(word >> 32),
@@ -70,8 +69,7 @@ std::optional<std::vector<Listed>> decode_page(const LedgerPage& page) {
   return rows;
 }
 
-// ---- Ledger
-// --------------------------------------------------------------------------------------
+// ---- Ledger ----
 
 void Ledger::add(fabric::Address page, std::uint64_t edition) {
   pages_.push_back({.at = page, .edition = edition});

@@ -119,8 +119,7 @@ Membership::~Membership() = default;
 
 OwnerId Membership::self() const { return state_->self.load(std::memory_order_acquire); }
 
-// ---- Joining and leaving
-// -------------------------------------------------------------------------
+// ---- Joining and leaving ----
 
 Task<Status> Membership::join(Operation& op) {
   for (Pause pause(op);;) {
@@ -242,8 +241,7 @@ Task<Status> Membership::leave(Operation& op) {
   co_return fail(ErrorCode::kFenced, "this compute node was taken for dead");
 }
 
-// ---- Beating
-// -------------------------------------------------------------------------------------
+// ---- Beating ----
 
 namespace {
 
@@ -333,8 +331,7 @@ void Membership::want(std::uint64_t epoch) { state_->want(epoch); }
 
 std::uint64_t Membership::wanted() const { return state_->wanted.load(std::memory_order_relaxed); }
 
-// ---- The silent
-// ----------------------------------------------------------------------------------
+// ---- The silent ----
 
 void Membership::State::grow_watches(std::size_t slots) {
   if (watches.size() >= slots) return;
@@ -414,8 +411,7 @@ Task<Result<bool>> Membership::gone(Operation& op, OwnerId owner) {
   co_return co_await state_->bury(op, place, seen.owner_word);
 }
 
-// ---- What the dead leave
-// -------------------------------------------------------------------------
+// ---- What the dead leave ----
 
 namespace {
 

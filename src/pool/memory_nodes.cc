@@ -34,8 +34,7 @@ Address list_word(std::size_t i) { return superblock_field(0, kListAt + i * 8); 
 
 }  // namespace
 
-// ---- The list
-// ------------------------------------------------------------------------------------
+// ---- The list ----
 
 // Up to its first free word: what was read behind that may have come later.
 Task<Result<MemoryNodes::List>> MemoryNodes::read_list(Operation& op) {
@@ -87,8 +86,7 @@ Task<Result<bool>> MemoryNodes::reaches_all(Operation& op) {
                                 [this](NodeId id) { return node_.fabric().node_size(id) > 0; });
 }
 
-// ---- Who knows them
-// ------------------------------------------------------------------------------
+// ---- Who knows them ----
 
 void MemoryNodes::learn(NodeId id) {
   const std::scoped_lock lock(mutex_);
@@ -116,8 +114,7 @@ MemoryNodes::List MemoryNodes::first(std::uint64_t added) const {
   return ids;
 }
 
-// ---- Adding
-// --------------------------------------------------------------------------------------
+// ---- Adding ----
 
 Task<void> MemoryNodes::look(Operation& op) {
   if (!node_.fabric().may_grow() || op.worker().now() < next_look_) co_return;

@@ -7,8 +7,7 @@
 
 namespace pando::pool {
 
-// ---- Session
-// -------------------------------------------------------------------------------------
+// ---- Session ----
 
 Session::Session(ComputeNode& node, task::Worker& worker,
                  std::unique_ptr<fabric::Endpoint> endpoint)
@@ -43,8 +42,7 @@ Counters Session::counters() const {
   return std::bit_cast<Counters>(words);
 }
 
-// ---- Operation
-// -----------------------------------------------------------------------------------
+// ---- Operation ----
 
 Operation::Operation(Session& session, Counters* cost)
     : Operation(session, task::TimePoint{}, cost) {}

@@ -23,8 +23,7 @@ constexpr Duration kLongestWait = std::chrono::milliseconds(100);
 
 }  // namespace
 
-// ---- Ready queue
-// ---------------------------------------------------------------------------------
+// ---- Ready queue ----
 
 void ReadyQueue::grow() {
   const std::size_t capacity = std::max<std::size_t>(16, capacity_ * 2);
@@ -37,8 +36,7 @@ void ReadyQueue::grow() {
   tail_ = count;
 }
 
-// ---- Spawned tasks
-// -------------------------------------------------------------------------------
+// ---- Spawned tasks ----
 
 // Owns the task in its frame, and destroys itself when the task has ended.
 struct Worker::Detached {
@@ -104,8 +102,7 @@ void Worker::drop_tasks() {
   inbox_signal_.store(false, std::memory_order_relaxed);
 }
 
-// ---- Rounds
-// --------------------------------------------------------------------------------------
+// ---- Rounds ----
 
 Worker::Worker(Clock& clock)
     : clock_(clock),
@@ -195,8 +192,7 @@ void Worker::block() {
   blocked_ = false;
 }
 
-// ---- Waking
-// --------------------------------------------------------------------------------------
+// ---- Waking ----
 
 void Worker::wake(std::coroutine_handle<> ready) {
   // All under the lock: once it is released, the worker may run the coroutine and be destroyed.
@@ -218,8 +214,7 @@ void Worker::take_inbox() {
   inbox_signal_.store(false, std::memory_order_relaxed);
 }
 
-// ---- Timers
-// --------------------------------------------------------------------------------------
+// ---- Timers ----
 
 bool Worker::fires_later(const Timer& a, const Timer& b) {
   return a.when != b.when ? a.when > b.when : a.order > b.order;
@@ -244,8 +239,7 @@ TimePoint Worker::next_timer() const {
   return timers_.empty() ? TimePoint::max() : timers_.front().when;
 }
 
-// ---- Pollers
-// -------------------------------------------------------------------------------------
+// ---- Pollers ----
 
 void Worker::add_poller(Poller* poller) { pollers_.push_back(poller); }
 

@@ -99,8 +99,7 @@ TEST_P(RdmaPool, WorkloadAIsLinearizable) {
   EXPECT_TRUE(sound) << sound.error().message();
 }
 
-// ---- Clients that are killed
-// ---------------------------------------------------------------------
+// ---- Clients that are killed ----
 
 constexpr std::uint64_t kHotKeys = 8;
 constexpr std::uint64_t kFirstSign = 1'000;  // keys from here on tell that a victim is at work
@@ -166,8 +165,7 @@ TEST_P(RdmaPool, AKilledClientBlocksNobody) {
   EXPECT_TRUE(eventually([&] { return index.check().has_value(); }));
 }
 
-// ---- A wire that is cut
-// --------------------------------------------------------------------------
+// ---- A wire that is cut ----
 
 // Frames go to nobody, until they are let through again.
 class CutWire {

@@ -35,8 +35,7 @@ bool same_line(std::span<const std::uint64_t> words, std::size_t line) {
   return std::ranges::all_of(of_line, [&](std::uint64_t word) { return word == of_line[0]; });
 }
 
-// ---- Reads and writes
-// ----------------------------------------------------------------------------
+// ---- Reads and writes ----
 
 TEST_P(FabricConformance, AnEmptyBatchCompletesUncounted) {
   Batch batch;
@@ -149,8 +148,7 @@ TEST_P(FabricConformance, OnChipMemoryIsApart) {
   EXPECT_EQ(client().read_word(Address(0, Address::kOnChip + size - 8)), 5u);
 }
 
-// ---- Batches
-// -------------------------------------------------------------------------------------
+// ---- Batches ----
 
 TEST_P(FabricConformance, VerbsOfABatchExecuteInOrderAfterWritesAndAtomics) {
   const Address word(0, kBase);
@@ -238,8 +236,7 @@ TEST_P(FabricConformance, TasksCanBeDroppedWithBatchesUnderWay) {
   EXPECT_EQ(client().read_word(Address(0, kBase)), 7u);
 }
 
-// ---- Atomics
-// -------------------------------------------------------------------------------------
+// ---- Atomics ----
 
 TEST_P(FabricConformance, CompareSwapSwapsOnlyWhatItExpects) {
   const Address word(last_node(), kBase);
@@ -343,8 +340,7 @@ TEST_P(FabricConformance, MaskedCompareSwapWithoutComparisonAlwaysSucceedsInTheE
   EXPECT_EQ(client().read_word(word), kSwapped);
 }
 
-// ---- Errors
-// --------------------------------------------------------------------------------------
+// ---- Errors ----
 
 class RefusedBatch {
  public:
@@ -451,8 +447,7 @@ TEST_P(FabricConformance, DebugBuildsRefuseMemoryThatIsNotTheEndpoints) {
 }
 #endif
 
-// ---- Counters
-// ------------------------------------------------------------------------------------
+// ---- Counters ----
 
 TEST_P(FabricConformance, CountsAreExact) {
   const Buffer buffer = endpoint().buffer(1024);
@@ -503,8 +498,7 @@ TEST_P(FabricConformance, ABatchRingsEachNodeOnce) {
   EXPECT_EQ(cost.doorbells, client().fabric().node_count());
 }
 
-// ---- Buffers
-// -------------------------------------------------------------------------------------
+// ---- Buffers ----
 
 TEST_P(FabricConformance, BuffersAreAlignedAndUsedAgain) {
   for (const std::size_t size : {0u, 1u, 64u, 65u, 1000u, 4096u, 1u << 20}) {
@@ -530,8 +524,7 @@ TEST_P(FabricConformance, BuffersAreAlignedAndUsedAgain) {
   }
 }
 
-// ---- Clients and fences
-// --------------------------------------------------------------------------
+// ---- Clients and fences ----
 
 TEST_P(FabricConformance, ClientsHaveIdsOfTheirOwnAndShareTheMemory) {
   const auto second = another_client();
@@ -573,8 +566,7 @@ TEST_P(FabricConformance, AnUnknownClientIsFencedAlready) {
   EXPECT_TRUE(client().fabric().fence(1'000'000));
 }
 
-// ---- Threads
-// -------------------------------------------------------------------------------------
+// ---- Threads ----
 
 // Writers fill all words of a line with one number; no READ may see two numbers in a line.
 // `lines` at a time, beginning in the middle of a kilobyte, so that borders of all kinds are met.

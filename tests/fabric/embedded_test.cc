@@ -31,8 +31,7 @@ INSTANTIATE_TEST_SUITE_P(
                              "embedded:48MiB?nodes=3&masked_cas=emulated&onchip=0")),
     name_of_fabric);
 
-// ---- URLs
-// ----------------------------------------------------------------------------------------
+// ---- URLs ----
 
 TEST(EmbeddedUrl, SetsWhatItSays) {
   const auto fabric =
@@ -106,8 +105,7 @@ TEST(EmbeddedUrl, WhatCannotBeMappedIsOutOfMemory) {
   EXPECT_THAT(fabric.error().detail(), HasSubstr("memory node 0"));
 }
 
-// ---- What embedded promises beyond the contract
-// --------------------------------------------------
+// ---- What embedded promises beyond the contract ----
 
 TEST(Embedded, MemoryIsZeroAtBirth) {
   Client client(open_fabric("embedded:4MiB?nodes=2").value());

@@ -101,8 +101,7 @@ TEST(Mlx5, ItsSegmentsAreThoseOfTheDriver) {
   EXPECT_EQ(std::memcmp(&known, raw.data(), sizeof(known)), 0);
 }
 
-// ---- What a card tells
-// ---------------------------------------------------------------------------
+// ---- What a card tells ----
 
 std::array<std::byte, kAtomicCapsBytes> caps(unsigned order, unsigned kinds, unsigned sizes) {
   std::array<std::byte, kAtomicCapsBytes> told{};
@@ -123,8 +122,7 @@ TEST(Mlx5, ACardHasItWhereItSaysSo) {
   EXPECT_FALSE(tells_masked_cas(caps(0, 0xF, 0x1F))) << "words come back in the network's order";
 }
 
-// ---- Posting
-// -------------------------------------------------------------------------------------
+// ---- Posting ----
 
 // Notes what is called, in place of a driver.
 struct Notes {

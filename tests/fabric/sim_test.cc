@@ -42,8 +42,7 @@ TEST(SimUrl, SaysWhatIsWrong) {
   EXPECT_THAT(message("sim:16MiB?speed=9"), HasSubstr("'speed' is no parameter of sim"));
 }
 
-// ---- Calibration
-// ---------------------------------------------------------------------------------
+// ---- Calibration ----
 
 // Clients that keep one verb each in flight against one memory node.
 class Load {
@@ -254,8 +253,7 @@ TEST(Model, PopulatingTakesNoTime) {
   EXPECT_GT(simulation->time(), 0u);
 }
 
-// ---- The adversary: what it does, and what it may not
-// --------------------------------------------
+// ---- The adversary: what it does, and what it may not ----
 
 class Adversary : public ::testing::TestWithParam<std::uint64_t> {
  protected:

@@ -178,8 +178,7 @@ TEST(KeyedHistoryTest, NamesTheKeyAtFault) {
   EXPECT_TRUE(history.of_key("none").operations.empty());
 }
 
-// ---- Against brute force
-// -------------------------------------------------------------------------
+// ---- Against brute force ----
 
 std::optional<std::optional<std::string>> apply_plainly(const Operation& operation,
                                                         const std::optional<std::string>& state) {

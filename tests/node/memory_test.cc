@@ -148,8 +148,7 @@ TEST(NodeMemory, AnotherMappingSeesTheSame) {
   EXPECT_EQ(word_at(other.onchip_lines(1), 64), 9u);
 }
 
-// ---- Writers that are killed
-// ---------------------------------------------------------------------
+// ---- Writers that are killed ----
 
 class CutOffWriter : public ::testing::Test {
  protected:

@@ -176,8 +176,7 @@ TEST(Messages, LongAndUnknownFramesAreRefused) {
   EXPECT_FALSE(parse_frame(std::span(bytes).first(15), 100).value().has_value());
 }
 
-// ---- Coming in
-// -----------------------------------------------------------------------------------
+// ---- Coming in ----
 
 // A node that knows `node_key` meets a client that knows `client_key`.
 Result<bool> meet(std::string node_key, std::string client_key) {

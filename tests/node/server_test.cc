@@ -34,8 +34,7 @@ Status add_one(Client& client, Address word) {
   return client.submit(batch);
 }
 
-// ---- Who may come in
-// -----------------------------------------------------------------------------
+// ---- Who may come in ----
 
 TEST(ComingIn, OnlyWithTheKeyAndToTheRightCluster) {
   const MemoryNodes nodes({.key = "right", .cluster = "blue"});
@@ -188,8 +187,7 @@ TEST(Strangers, TooManyAreTurnedAway) {
   EXPECT_GE(nodes.counts(0).refused.load(), 1u);
 }
 
-// ---- Nodes that go away
-// --------------------------------------------------------------------------
+// ---- Nodes that go away ----
 
 // Those that this machine can run: rdma where it has a device.
 std::vector<std::string> with_rdma(std::vector<std::string> fabrics) {
@@ -309,8 +307,7 @@ TEST_P(ClientsOverSockets, WhatIsUnderWayWhenANodeStopsEndsInTime) {
   stopper.join();
 }
 
-// ---- Fencing
-// -------------------------------------------------------------------------------------
+// ---- Fencing ----
 
 TEST_P(ClientsOverSockets, ThatWereShutOutStayOut) {
   const MemoryNodes nodes(nodes_of(2));
@@ -411,8 +408,7 @@ TEST(Generations, ANewerOneEndsTheConnectionsOfOlderOnes) {
   EXPECT_EQ(unknown.error().code(), ErrorCode::kFenced);
 }
 
-// ---- Both ways to one memory
-// ---------------------------------------------------------------------
+// ---- Both ways to one memory ----
 
 TEST(MixedClients, AtomicsOfBothKindsAreExact) {
   const MemoryNodes nodes({});
@@ -431,8 +427,7 @@ TEST(MixedClients, AtomicsOfBothKindsAreExact) {
   EXPECT_EQ(reader.read_word(kWord), 4 * kRounds);
 }
 
-// ---- HTTP
-// ----------------------------------------------------------------------------------------
+// ---- HTTP ----
 
 std::string get(const std::string& place, const std::string& request) {
   const wire::Socket socket = wire::begin_connect(wire::parse_place(place).value()).value();

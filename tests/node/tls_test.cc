@@ -233,8 +233,7 @@ TEST_F(TlsInTheMiddle, KeysAreRenewedAsOftenAsTheyAreUsedUp) {
   EXPECT_EQ(bytes[1] - bytes[0], (kMessages - 1) * kKeyUpdate);
 }
 
-// ---- Those who are refused
-// -----------------------------------------------------------------------
+// ---- Those who are refused ----
 
 TEST(TlsContexts, NeedAKey) {
   const auto none = TlsContext::make("");
@@ -329,8 +328,7 @@ TEST_F(TlsTest, ErrorsOfOthersDoNotCountAndOnesOwnAreNotLeft) {
   EXPECT_EQ(ERR_peek_error(), 0u);
 }
 
-// ---- Peers that speak TLS, but not by the key
-// ----------------------------------------------------
+// ---- Peers that speak TLS, but not by the key ----
 
 struct Free {
   void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }

@@ -75,8 +75,7 @@ TEST(Allocator, LoadSpreadsOverMemoryNodes) {
   }
 }
 
-// ---- Overlap, type stability, incarnations: by random use
-// ----------------------------------------
+// ---- Overlap, type stability, incarnations: by random use ----
 
 // What all threads together believe about far memory; finds every overlap.
 class Ledger {
@@ -202,8 +201,7 @@ TEST(Allocator, CoroutinesOfOneThreadShareARefill) {
   EXPECT_EQ(member.stats().remote_bytes(), (152u << 10) + 7 * kChunkBytes);
 }
 
-// ---- Bounds
-// --------------------------------------------------------------------------------------
+// ---- Bounds ----
 
 // With nobody to help: allocating itself moves the epoch on before memory grows.
 TEST(Allocator, MemoryStaysBoundedUnderChurn) {
@@ -343,8 +341,7 @@ TEST(Allocator, RunsOfChunksWasteLittle) {
   }
 }
 
-// ---- Sharing
-// -------------------------------------------------------------------------------------
+// ---- Sharing ----
 
 TEST(Allocator, OneComputeNodeFreesAnotherReuses) {
   Cluster cluster(2 * kMiB);
@@ -410,8 +407,7 @@ TEST(Allocator, UnusedRestsOfChunksAreGivenBackAsFresh) {
   EXPECT_EQ(member.stats().remote_bytes(), reserved);
 }
 
-// ---- Magazines
-// -----------------------------------------------------------------------------------
+// ---- Magazines ----
 
 TEST(Magazines, KeepLineZeroAndVersionWords) {
   Cluster cluster(8 * kMiB);

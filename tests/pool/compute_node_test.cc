@@ -8,8 +8,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// ---- Formatting
-// ----------------------------------------------------------------------------------
+// ---- Formatting ----
 
 // Says that a memory node is smaller than it is.
 class SmallFabric : public fabric::Fabric {
@@ -148,8 +147,7 @@ TEST(Open, DoesNotFormatBesideSomebodyElsesNode) {
   EXPECT_EQ(read_word(member, {0, 0}), 0u);
 }
 
-// ---- Housekeeping and statistics
-// -----------------------------------------------------------------
+// ---- Housekeeping and statistics ----
 
 TEST(Housekeeping, BeatsByItselfAndStops) {
   Cluster cluster(4 * kMiB);

@@ -12,8 +12,7 @@
 namespace pando::pool {
 namespace {
 
-// ---- Pins
-// ----------------------------------------------------------------------------------------
+// ---- Pins ----
 
 TEST(Epochs, OnlyTheOldestOperationShows) {
   Cluster cluster(8 * kMiB);
@@ -82,8 +81,7 @@ TEST(Epochs, AnnouncementsNeverPassAPin) {
   housekeeper.join();
 }
 
-// ---- Reuse of blocks
-// -----------------------------------------------------------------------------
+// ---- Reuse of blocks ----
 
 TEST(Epochs, APinElsewhereHoldsReuseBack) {
   Cluster cluster(8 * kMiB);
@@ -138,8 +136,7 @@ TEST(Epochs, APinOneEpochAheadOfTheStampHoldsReuseBack) {
   }
 }
 
-// ---- Reuse of blocks, by random use
-// --------------------------------------------------------------
+// ---- Reuse of blocks, by random use ----
 
 constexpr std::size_t kCells = 8;
 constexpr std::size_t kBytes = 256;
@@ -252,8 +249,7 @@ TEST(Epochs, NothingIsReusedWhileItIsPinned) {
   second.stop_housekeeping();
 }
 
-// ---- Limbo
-// ---------------------------------------------------------------------------------------
+// ---- Limbo ----
 
 // Counts when it is freed.
 struct Counting : Limbo::Deferred {

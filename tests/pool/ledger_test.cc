@@ -27,8 +27,7 @@ PoolOptions options() {
   return options;
 }
 
-// ---- Bytes
-// ---------------------------------------------------------------------------------------
+// ---- Bytes ----
 
 std::vector<Listed> some_rows(std::size_t count) {
   std::vector<Listed> rows;
@@ -78,8 +77,7 @@ TEST(LedgerPages, HalfWrittenListNothing) {
   EXPECT_FALSE(decode_page(LedgerPage{}));
 }
 
-// ---- Deaths
-// --------------------------------------------------------------------------------------
+// ---- Deaths ----
 
 // As an index does before anything leads to the block.
 void use(Member& member, const Block& block) {
@@ -312,8 +310,7 @@ TEST_F(Deaths, BeforeAnythingWasToldCostARunForEachClass) {
   EXPECT_LE(after.other, 10 * 5 * kChunkBytes);
 }
 
-// ---- At every verb
-// -------------------------------------------------------------------------------
+// ---- At every verb ----
 
 // What a class at most has listed here: a run, and what was given back.
 constexpr std::uint64_t kOneClass = 2 * 8 * kChunkBytes;
@@ -400,8 +397,7 @@ TEST_F(Deaths, OfWhoSettlesAtEveryVerb) {
   RecordProperty("worst", std::to_string(worst));
 }
 
-// ---- By random use
-// -------------------------------------------------------------------------------
+// ---- By random use ----
 
 // Compute nodes that use memory and die, anywhere; what they had in use is freed by the others, as
 // an index's is. No block is ever in two hands.

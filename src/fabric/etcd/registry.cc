@@ -187,8 +187,7 @@ Result<NodeId> Registry::enter(const NodeRecord& node, std::optional<NodeId> rem
   return fail(ErrorCode::kBusy, "others register with etcd all the time");
 }
 
-// ---- Registration
-// --------------------------------------------------------------------------------
+// ---- Registration ----
 
 Registration::Registration(const RegistryOptions& options, NodeRecord node,
                            std::optional<NodeId> remembered, Events events)

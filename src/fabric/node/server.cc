@@ -163,8 +163,7 @@ class Server::Loop {
   ServerCounts counts_;
 };
 
-// ---- Opening
-// -------------------------------------------------------------------------------------
+// ---- Opening ----
 
 Status Server::Loop::open() {
   epoll_ = epoll_create1(EPOLL_CLOEXEC);
@@ -224,8 +223,7 @@ std::optional<wire::Place> Server::Loop::http_place() const {
   return std::nullopt;
 }
 
-// ---- The loop
-// ------------------------------------------------------------------------------------
+// ---- The loop ----
 
 void Server::Loop::run() {
   constexpr int kStrangersLook = 100;  // milliseconds
@@ -439,8 +437,7 @@ bool Server::Loop::take_message(Connection& connection, const wire::Frame& frame
                                                        static_cast<unsigned>(frame.kind))));
 }
 
-// ---- Coming in
-// -----------------------------------------------------------------------------------
+// ---- Coming in ----
 
 bool Server::Loop::challenge(Connection& connection, std::span<const std::byte> body) {
   const auto hello = wire::parse<wire::Hello>(body);
@@ -596,8 +593,7 @@ bool Server::Loop::broken(Connection& connection, const Error& error) {
   return false;
 }
 
-// ---- Pens
-// ----------------------------------------------------------------------------------------
+// ---- Pens ----
 
 Result<std::size_t> Server::Loop::give_pen(const Connection& connection) {
   for (std::size_t i = 0; i < kMaxPens; ++i) {
@@ -641,8 +637,7 @@ void Server::Loop::look_at_pens() {
   }
 }
 
-// ---- Work
-// ----------------------------------------------------------------------------------------
+// ---- Work ----
 
 bool Server::Loop::execute(Connection& connection, const wire::Frame& frame,
                            std::span<const std::byte> body) {
@@ -766,8 +761,7 @@ void Server::Loop::serve_http(Connection& connection) {
   connection.state = Connection::State::kClosing;
 }
 
-// ---- Ends
-// ----------------------------------------------------------------------------------------
+// ---- Ends ----
 
 void Server::Loop::shut(Connection& connection) {
   if (connection.closed) return;
@@ -813,8 +807,7 @@ void Server::Loop::free_shut() {
   any_shut_ = false;
 }
 
-// ---- Server
-// --------------------------------------------------------------------------------------
+// ---- Server ----
 
 Server::Server(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
 Server::~Server() = default;

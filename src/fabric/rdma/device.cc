@@ -95,8 +95,7 @@ bool next_event(rdma_event_channel& channel, Event& event) {
   return true;
 }
 
-// ---- Addresses
-// -----------------------------------------------------------------------------------
+// ---- Addresses ----
 
 std::string SocketAddress::to_string() const {
   std::array<char, NI_MAXHOST> host{};
@@ -190,8 +189,7 @@ Result<SocketAddress> address_of(const DeviceChoice& choice) {
               fmt::format("there is no RDMA device '{}'; there are:{}", choice.name, names));
 }
 
-// ---- Devices
-// -------------------------------------------------------------------------------------
+// ---- Devices ----
 
 Result<std::shared_ptr<Device>> Device::of(const rdma_cm_id& id) {
   if (id.verbs == nullptr) return fail(rdma_error("RDMA", ENODEV));

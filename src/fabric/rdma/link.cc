@@ -43,8 +43,7 @@ Error Link::unavailable(std::string_view what) const {
   return {ErrorCode::kUnavailable, fmt::format("{}, by RDMA: {}", name(), what)};
 }
 
-// ---- Coming in
-// -----------------------------------------------------------------------------------
+// ---- Coming in ----
 
 void Link::let_in(const wire::Welcome& /*welcome*/) {
   wire::append_empty(outbox().bytes(), wire::Kind::kEnter);
@@ -176,8 +175,7 @@ Status Link::establish() {
   return {};
 }
 
-// ---- Verbs
-// ---------------------------------------------------------------------------------------
+// ---- Verbs ----
 
 void Link::send_waiting() {
   while (!waiting().empty() && !broken_) {
@@ -307,8 +305,7 @@ void Link::finish(const tcp::Part& part, std::uint64_t number) {
   }
 }
 
-// ---- Waiting and ends
-// ----------------------------------------------------------------------------
+// ---- Waiting and ends ----
 
 bool Link::add_descriptors(std::vector<pollfd>& to) const {
   if (!tcp::Link::add_descriptors(to)) return false;

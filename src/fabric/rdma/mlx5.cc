@@ -38,8 +38,7 @@ class MaskedQueue final : public Queue {
 
 }  // namespace
 
-// ---- What a card has
-// -----------------------------------------------------------------------------
+// ---- What a card has ----
 
 bool has_masked_cas(ibv_context& device) {
   if (!mlx5dv_is_supported(device.device)) return false;
@@ -73,8 +72,7 @@ bool tells_masked_cas(std::span<const std::byte, kAtomicCapsBytes> atomic_caps) 
   return order == 1 && (kinds & kMaskedCompareSwap) != 0 && (sizes & kEightBytes) != 0;
 }
 
-// ---- Requests
-// ------------------------------------------------------------------------------------
+// ---- Requests ----
 
 RawRequest encode_masked_cas(std::uint32_t pair_number, const Request& request) {
   constexpr std::uint32_t kSegments = sizeof(RawRequest) / 16;

@@ -44,8 +44,7 @@ void execute(MemoryNode& node, Verb& verb, std::uint32_t begin, std::uint32_t en
   std::memcpy(remote, &after, sizeof(after));
 }
 
-// ---- Cluster
-// -------------------------------------------------------------------------------------
+// ---- Cluster ----
 
 Cluster::Cluster(const SimOptions& options, const Preset& of) : preset(of) {
   constexpr std::uint64_t kPage = 4096;
@@ -140,8 +139,7 @@ void Cluster::forget(Flight& flight) {
   free_flights_.push_back(&flight);
 }
 
-// ---- SimEndpoint
-// ---------------------------------------------------------------------------------
+// ---- SimEndpoint ----
 
 SimEndpoint::SimEndpoint(std::shared_ptr<Cluster> cluster, ClientState& client,
                          task::Worker& worker)

@@ -132,8 +132,7 @@ Engine& Simulation::engine() { return cluster_->engine; }
 Time Simulation::time() { return cluster_->engine.time(); }
 void Simulation::set_instant(bool instant) { cluster_->instant = instant; }
 
-// ---- The model
-// -----------------------------------------------------------------------------------
+// ---- The model ----
 
 void Simulation::reset_use() {
   for (MemoryNode& node : cluster_->nodes) node.nic.forget();
@@ -151,8 +150,7 @@ NicUse Simulation::use_of_client(ClientId client) const {
 
 const Preset& Simulation::preset() const { return cluster_->preset; }
 
-// ---- The adversary
-// -------------------------------------------------------------------------------
+// ---- The adversary ----
 
 void Simulation::hold(ClientId id, std::optional<Time> for_time, bool drop) {
   ClientState& client = *cluster_->find(id);

@@ -76,8 +76,7 @@ Status Cluster::open_registry() {
   return {};
 }
 
-// ---- Nodes
-// ---------------------------------------------------------------------------------------
+// ---- Nodes ----
 
 Result<wire::ControlLink> Cluster::connect(const wire::Place& place,
                                            const wire::Proof& wanted) const {
@@ -146,8 +145,7 @@ void Cluster::publish(std::unique_ptr<Node> node, std::uint64_t bytes) {
   view_.store(views_.back().get());
 }
 
-// ---- The registry
-// --------------------------------------------------------------------------------
+// ---- The registry ----
 
 Status Cluster::look() {
   if (!registry_) return {};

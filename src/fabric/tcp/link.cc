@@ -88,8 +88,7 @@ bool Link::receive() {
   return got_any && state_ != State::kDown && !sent_.empty();
 }
 
-// ---- Coming in
-// -----------------------------------------------------------------------------------
+// ---- Coming in ----
 
 void Link::connect(task::TimePoint now) {
   if (now < connect_from_) return;
@@ -138,8 +137,7 @@ bool Link::add_descriptors(std::vector<pollfd>& to) const {
   return true;
 }
 
-// ---- Ends
-// ----------------------------------------------------------------------------------------
+// ---- Ends ----
 
 void Link::close() {
   socket_.close();

@@ -1,8 +1,7 @@
 // The tcp fabric: memory nodes reached over sockets (docs/fabrics.md).
 //
 //  - Each endpoint has a connection to each node, made when it is first needed. Verbs are encoded
-//  as
-//    they are posted and sent together when the worker polls: one send, however many batches.
+//    as they are posted and sent together when the worker polls: one send, however many batches.
 //  - A node that does not answer for `timeout`, or whose connection breaks, ends what is under way
 //    with kUnavailable (kIndeterminate for atomics); later batches connect anew. Nothing is sent
 //    twice.

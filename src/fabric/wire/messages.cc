@@ -123,8 +123,7 @@ base::Digest node_proof(std::string_view key, const Hello& hello, const Challeng
   return sign_parts(key, "pando node", hello, challenge, unsigned_welcome);
 }
 
-// ---- Building
-// ------------------------------------------------------------------------------------
+// ---- Building ----
 
 void append_empty(Bytes& out, Kind kind, std::uint64_t tag) {
   const Frame frame{.kind = kind, .tag = tag};
@@ -195,8 +194,7 @@ void append_batch(Bytes& out, std::uint64_t tag, std::uint64_t region_key, const
   }
 }
 
-// ---- Taking apart
-// --------------------------------------------------------------------------------
+// ---- Taking apart ----
 
 Result<std::optional<Frame>> parse_frame(std::span<const std::byte> bytes, std::uint32_t limit) {
   const std::optional<Frame> none;

@@ -151,8 +151,7 @@ base::Digest client_proof(std::string_view key, const Hello& hello, const Challe
 base::Digest node_proof(std::string_view key, const Hello& hello, const Challenge& challenge,
                         const Welcome& welcome);
 
-// ---- Building messages
-// ---------------------------------------------------------------------------
+// ---- Building messages ----
 
 using Bytes = std::vector<std::byte>;
 
@@ -179,8 +178,7 @@ inline constexpr std::size_t kAnswerHead = 16;  // executed, error, zero; bytes 
 void append_batch(Bytes& out, std::uint64_t tag, std::uint64_t region_key, const Batch& batch,
                   std::span<const std::uint32_t> verbs);
 
-// ---- Taking messages apart: nothing is believed
-// --------------------------------------------------
+// ---- Taking messages apart: nothing is believed ----
 
 // A body of fixed size; nullopt where the size is another.
 template <class Body>

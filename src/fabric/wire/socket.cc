@@ -82,8 +82,7 @@ Result<Socket> listen_locally(const Place& place) {
 
 std::string system_reason(int problem) { return std::generic_category().message(problem); }
 
-// ---- Places
-// --------------------------------------------------------------------------------------
+// ---- Places ----
 
 std::string Place::to_string() const {
   if (local()) return "unix:" + path;
@@ -120,8 +119,7 @@ Result<Place> parse_place(std::string_view text) {
   return place;
 }
 
-// ---- Connections
-// ---------------------------------------------------------------------------------
+// ---- Connections ----
 
 bool wait_for(int descriptor, short events, std::chrono::steady_clock::time_point until) {
   for (;;) {
@@ -301,8 +299,7 @@ std::int32_t peer_process(const Socket& socket) {
   return peer.pid;
 }
 
-// ---- Boxes
-// ---------------------------------------------------------------------------------------
+// ---- Boxes ----
 
 void Inbox::make_room(std::size_t bytes) {
   if (begin_ == end_) begin_ = end_ = 0;

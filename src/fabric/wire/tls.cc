@@ -78,8 +78,7 @@ bool set_up(SSL_CTX* context) {
 
 }  // namespace
 
-// ---- The context
-// ---------------------------------------------------------------------------------
+// ---- The context ----
 
 TlsContext::TlsContext(std::string_view key, std::uint64_t renewal)
     : context_(SSL_CTX_new(TLS_method())), secret_(derive(key)), renewal_(renewal) {}
@@ -101,8 +100,7 @@ Result<std::unique_ptr<const TlsContext>> TlsContext::make(std::string_view key,
   return std::unique_ptr<const TlsContext>(std::move(made));
 }
 
-// ---- The way to the socket
-// -----------------------------------------------------------------------
+// ---- The way to the socket ----
 
 // OpenSSL's own would write() each record by itself and be killed by SIGPIPE, and receive until
 // nothing is left.
@@ -165,8 +163,7 @@ bool Tls::Way::flush() {
   return true;
 }
 
-// ---- A connection
-// --------------------------------------------------------------------------------
+// ---- A connection ----
 
 std::unique_ptr<Tls> Tls::make(const TlsContext& context, TlsRole role, int descriptor) {
   std::unique_ptr<Tls> tls(new Tls(context, role, descriptor));

@@ -48,8 +48,7 @@ OwnedKey from_order_bytes(KeyType type, std::string_view bytes) {
   return OwnedKey(from_big_endian(bytes));
 }
 
-// ---- Client
-// --------------------------------------------------------------------------------------
+// ---- Client ----
 
 void HistoryRecorder::Client::problem(std::string_view what, const Error& error) {
   if (recorder_.expected_ && recorder_.expected_(error.code())) return;
@@ -125,8 +124,7 @@ void HistoryRecorder::Client::record_scan(std::span<const OwnedKey> universe, Ke
   }
 }
 
-// ---- HistoryRecorder
-// -----------------------------------------------------------------------------
+// ---- HistoryRecorder ----
 
 HistoryRecorder::Client& HistoryRecorder::add_client() {
   const std::lock_guard lock(mutex_);
@@ -161,8 +159,7 @@ KeyedHistory HistoryRecorder::history() const {
   return history;
 }
 
-// ---- RecordedIndex: plain calls
-// ------------------------------------------------------------------
+// ---- RecordedIndex: plain calls ----
 
 Result<std::string> RecordedIndex::get(Key key) {
   const std::size_t call = client_->invoke(key, OperationKind::kGet, {});
@@ -207,8 +204,7 @@ Result<std::vector<Entry>> RecordedIndex::scan(std::span<const OwnedKey> univers
   return result;
 }
 
-// ---- RecordedIndex: coroutines
-// -------------------------------------------------------------------
+// ---- RecordedIndex: coroutines ----
 
 Task<Result<std::string>> RecordedIndex::get(Worker& worker, OwnedKey key) {
   const std::size_t call = client_->invoke(key, OperationKind::kGet, {});

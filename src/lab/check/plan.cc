@@ -131,8 +131,7 @@ Status check_sizes(const CheckPlan& plan) {
 
 }  // namespace
 
-// ---- FaultSet
-// ------------------------------------------------------------------------------------
+// ---- FaultSet ----
 
 void FaultSet::set(Fault fault, bool on) {
   const unsigned bit = 1u << static_cast<unsigned>(fault);
@@ -176,8 +175,7 @@ std::string FaultSet::to_string() const {
   return text;
 }
 
-// ---- CheckPlan
-// -----------------------------------------------------------------------------------
+// ---- CheckPlan ----
 
 Result<CheckPlan> draw_plan(std::uint64_t seed, const std::string& index, FaultSet allowed,
                             const CheckSizes& sizes) {

@@ -136,8 +136,7 @@ struct WorkerState {
 
 }  // namespace api
 
-// ---- Options
-// -------------------------------------------------------------------------------------
+// ---- Options ----
 
 namespace {
 
@@ -214,8 +213,7 @@ std::string IndexOptions::to_string() const {
   return text;
 }
 
-// ---- Pool
-// ----------------------------------------------------------------------------------------
+// ---- Pool ----
 
 Result<Pool> Pool::open(std::string_view url, const PoolOptions& options) {
   constexpr std::string_view kScheme = "embedded:";
@@ -334,8 +332,7 @@ Result<PoolStats> Pool::stats() const {
 
 Result<Worker> Pool::make_worker() const { return Worker(std::make_unique<api::WorkerState>()); }
 
-// ---- Worker
-// --------------------------------------------------------------------------------------
+// ---- Worker ----
 
 Worker::Worker(std::unique_ptr<api::WorkerState> state) : state_(std::move(state)) {}
 Worker::Worker(Worker&&) noexcept = default;
@@ -370,8 +367,7 @@ struct YieldAwaiter {
 
 Task<void> Worker::yield() { co_await YieldAwaiter{*state_}; }
 
-// ---- Index
-// ---------------------------------------------------------------------------------------
+// ---- Index ----
 
 namespace {
 
@@ -611,8 +607,7 @@ const IndexInfo& Index::info() const { return state_->data->info; }
 IndexStats Index::stats() const { return {}; }
 Status Index::check() const { return {}; }
 
-// ---- Range
-// ---------------------------------------------------------------------------------------
+// ---- Range ----
 
 namespace {
 
