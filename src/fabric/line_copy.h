@@ -3,8 +3,8 @@
 // Contract
 //  1. Every access to the shared side is one instruction on an aligned word of 8 or 16 bytes, so
 //     no aligned 8-byte word is ever torn. Lines are not atomic here: line_memory.h sees to that.
-//  2. Shared addresses and lengths may be odd. The words that the ends lie in are accessed whole, so
-//     they must be mapped: shared memory begins and ends at multiples of 8.
+//  2. Shared addresses and lengths may be odd. The words that the ends lie in are accessed whole:
+//     they must be mapped, so shared memory begins and ends at multiples of 8.
 //  3. copy_to_shared() rewrites the rest of a word that it changes in part. REQUIRES: nobody else
 //     writes these words meanwhile (readers may read).
 //  4. Neither orders anything: that is for the caller's fences.
