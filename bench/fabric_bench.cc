@@ -21,6 +21,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -303,6 +304,7 @@ int bench_fabric(const std::string& url) {
 }  // namespace pando
 
 int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   fmt::print("{:10} {:10} {:>9} {:>9} {:>12} {:>12}\n", "fabric", "verb", "p50 us", "p99 us",
              "64 tasks M/s", "one batch M/s");
   pando::bench_memory();

@@ -99,8 +99,12 @@ struct Side {
 
 class Libfabric final : public Peer {
  public:
-  Libfabric(std::size_t slots, const Offer& offer)
-      : offer_(offer), side_(false), buffer_(slots * kPeerReadBytes), contexts_(slots) {
+  explicit Libfabric(std::size_t slots)
+      : process_(serve),
+        offer_(read_offer(process_.told())),
+        side_(false),
+        buffer_(slots * kPeerReadBytes),
+        contexts_(slots) {
     if (fi_av_insert(side_.addresses, offer_.name.data(), 1, &peer_, 0, nullptr) != 1) {
       die("libfabric: fi_av_insert");
     }
@@ -129,6 +133,14 @@ class Libfabric final : public Peer {
   }
 
  private:
+  static Offer read_offer(std::span<const std::byte> told) {
+    Offer offer;
+    if (told.size() != sizeof(offer)) die("libfabric: its process has failed");
+    std::memcpy(&offer, told.data(), sizeof(offer));
+    return offer;
+  }
+
+  PeerProcess process_;
   const Offer offer_;
   Side side_;
   std::vector<std::byte> buffer_;
@@ -140,11 +152,7 @@ class Libfabric final : public Peer {
 }  // namespace
 
 std::unique_ptr<Peer> make_libfabric(std::size_t slots) {
-  const std::vector<std::byte> told = start_peer(serve);
-  Offer offer;
-  if (told.size() != sizeof(offer)) die("libfabric: its process has failed");
-  std::memcpy(&offer, told.data(), sizeof(offer));
-  return std::make_unique<Libfabric>(slots, offer);
+  return std::make_unique<Libfabric>(slots);
 }
 
 }  // namespace pando::bench

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -21,13 +22,13 @@ std::vector<PeerKind> peer_kinds() {
   return kinds;
 }
 
-std::vector<std::byte> start_peer(const std::function<void(int out)>& serve) {
+PeerProcess::PeerProcess(const std::function<void(int out)>& serve) {
   std::array<int, 2> ends{};
   if (pipe(ends.data()) != 0) die("no pipe");
   const pid_t parent = getpid();
-  const pid_t child = fork();
-  if (child < 0) die("no process");
-  if (child == 0) {
+  id_ = fork();
+  if (id_ < 0) die("no process");
+  if (id_ == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);
     close(ends[0]);
@@ -35,15 +36,18 @@ std::vector<std::byte> start_peer(const std::function<void(int out)>& serve) {
     _exit(1);
   }
   close(ends[1]);
-  std::vector<std::byte> told;
   std::array<std::byte, 4096> piece{};
   for (;;) {
     const ssize_t got = read(ends[0], piece.data(), piece.size());
     if (got <= 0) break;
-    told.insert(told.end(), piece.begin(), piece.begin() + got);
+    told_.insert(told_.end(), piece.begin(), piece.begin() + got);
   }
   close(ends[0]);
-  return told;
+}
+
+PeerProcess::~PeerProcess() {
+  kill(id_, SIGKILL);
+  waitpid(id_, nullptr, 0);
 }
 
 void tell(int out, std::span<const std::byte> bytes) {

@@ -1,9 +1,11 @@
 // Peers: other libraries' one-sided READs over TCP on loopback, for fabric_bench to hold ours
-// against. A peer is a process of its own that owns kPeerBytes of memory and serves them as fast as
-// its library can, polling; it ends with its parent.
+// against. A peer has a process of its own that owns kPeerBytes of memory and serves them as fast
+// as its library can, polling.
 //
 // Only what is measured: a peer that fails ends the program with a message.
 #pragma once
+
+#include <sys/types.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -37,10 +39,21 @@ std::vector<PeerKind> peer_kinds();
 
 // ---- For those who implement one ----
 
-// Runs serve(out) in a process of its own, which must write what a client needs to know to the
-// descriptor `out`, close it, and never return; returns what it wrote. The process ends with this
-// one.
-std::vector<std::byte> start_peer(const std::function<void(int out)>& serve);
+// A process that runs serve(out), which must write what a client needs to know to the descriptor
+// `out`, close it, and never return. It ends with this object, or with this process.
+class PeerProcess {
+ public:
+  explicit PeerProcess(const std::function<void(int out)>& serve);
+  ~PeerProcess();
+  PeerProcess(const PeerProcess&) = delete;
+  PeerProcess& operator=(const PeerProcess&) = delete;
+
+  std::span<const std::byte> told() const { return told_; }
+
+ private:
+  pid_t id_ = 0;
+  std::vector<std::byte> told_;
+};
 void tell(int out, std::span<const std::byte> bytes);
 [[noreturn]] void die(const std::string& what);
 

@@ -74,8 +74,9 @@ struct Side {
 
 class Ucx final : public Peer {
  public:
-  Ucx(std::size_t slots, std::span<const std::byte> told)
-      : buffer_(slots * kPeerReadBytes), slots_(slots) {
+  explicit Ucx(std::size_t slots)
+      : process_(serve), buffer_(slots * kPeerReadBytes), slots_(slots) {
+    const std::span<const std::byte> told = process_.told();
     Offer offer;
     if (told.size() < sizeof(offer)) die("UCX: its process has failed");
     std::memcpy(&offer, told.data(), sizeof(offer));
@@ -122,6 +123,7 @@ class Ucx final : public Peer {
     ucp_request_free(request);
   }
 
+  PeerProcess process_;
   Side side_;
   std::vector<std::byte> buffer_;
   std::vector<Slot> slots_;
@@ -133,8 +135,6 @@ class Ucx final : public Peer {
 
 }  // namespace
 
-std::unique_ptr<Peer> make_ucx(std::size_t slots) {
-  return std::make_unique<Ucx>(slots, start_peer(serve));
-}
+std::unique_ptr<Peer> make_ucx(std::size_t slots) { return std::make_unique<Ucx>(slots); }
 
 }  // namespace pando::bench
