@@ -119,8 +119,8 @@ TEST_F(RegistryTest, ARegistrationComesBack) {
     EXPECT_TRUE(within(20s, [&] { return failed == 1; }));
     etcd.forget_everything();
     etcd.set_away(false);
-    EXPECT_TRUE(within(20s, there));
-    EXPECT_EQ(entered, 2);
+    // It is told a moment after others can see it.
+    EXPECT_TRUE(within(20s, [&] { return there() && entered == 2; }));
     EXPECT_EQ(failed, 1);
   }
   EXPECT_THAT(registry.nodes().value(), IsEmpty());
