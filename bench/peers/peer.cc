@@ -12,7 +12,7 @@
 namespace pando::bench {
 
 std::vector<PeerKind> peer_kinds() {
-  std::vector<PeerKind> kinds;
+  std::vector<PeerKind> kinds = {{"raw memory", make_raw_memory}};
 #if PANDO_HAS_LIBFABRIC
   kinds.push_back({"libfabric", make_libfabric});
 #endif

@@ -1,6 +1,6 @@
-// Peers: other libraries' one-sided READs over TCP on loopback, for fabric_bench to hold ours
-// against. A peer has a process of its own that owns kPeerBytes of memory and serves them as fast
-// as its library can, polling.
+// Peers: other libraries' one-sided READs over TCP on loopback, and mapped memory, for fabric_bench
+// to hold ours against. A library's peer has a process of its own that owns kPeerBytes of memory
+// and serves them as fast as its library can, polling.
 //
 // Only what is measured: a peer that fails ends the program with a message.
 #pragma once
@@ -57,6 +57,7 @@ class PeerProcess {
 void tell(int out, std::span<const std::byte> bytes);
 [[noreturn]] void die(const std::string& what);
 
+std::unique_ptr<Peer> make_raw_memory(std::size_t slots);
 std::unique_ptr<Peer> make_libfabric(std::size_t slots);
 std::unique_ptr<Peer> make_ucx(std::size_t slots);
 
