@@ -71,6 +71,16 @@ constexpr std::size_t block_class(BlockKind kind, std::size_t bytes) {
 static_assert(class_of(513) == 8 && class_bytes(8) == 640 && class_of(1024) == 11);
 static_assert(class_bytes(kSizeClasses - 1) == (1 << 20) + (256 << 10));
 
+// Kinds and size classes in one row.
+inline constexpr std::size_t kClasses = kBlockKinds * kSizeClasses;
+constexpr std::size_t class_index(BlockKind kind, std::size_t size_class) {
+  return static_cast<std::size_t>(kind) * kSizeClasses + size_class;
+}
+constexpr BlockKind kind_at(std::size_t index) {
+  return static_cast<BlockKind>(index / kSizeClasses);
+}
+constexpr std::size_t size_class_at(std::size_t index) { return index % kSizeClasses; }
+
 // Where in the first line, 4 bytes: an item's incarnation, a node's version.
 constexpr std::size_t incarnation_offset(BlockKind kind) {
   return kind == BlockKind::kItem ? 8 : fabric::kLineBytes - 8;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "pool/compute_node.h"
 #include "pool/layout.h"
@@ -14,8 +13,6 @@ namespace pando::pool {
 namespace {
 
 using fabric::Address;
-using fabric::Batch;
-using fabric::Buffer;
 using fabric::NodeId;
 
 struct Piece {
@@ -29,20 +26,10 @@ Piece piece_of(const FreeRun& run) {
   return {begin, begin + run.count * run.block.bytes(), run.block.bytes()};
 }
 
-Task<Result<std::uint64_t>> read_word(Operation& op, Address from) {
-  Buffer buffer = op.buffer(8);
-  Batch batch(op.cost());
-  batch.read(from, buffer.data(), 8);
-  if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
-  std::uint64_t word = 0;
-  std::memcpy(&word, buffer.data(), sizeof(word));
-  co_return word;
-}
-
 Task<Status> add_stacks(Operation& op, NodeId node, std::vector<Piece>& pieces) {
   for (std::size_t i = 0; i < kClasses; ++i) {
-    const auto kind = static_cast<BlockKind>(i / kSizeClasses);
-    const std::size_t size_class = i % kSizeClasses;
+    const BlockKind kind = kind_at(i);
+    const std::size_t size_class = size_class_at(i);
     auto top = co_await read_word(op, stack_address(node, kind, size_class));
     if (!top) co_return fail(top.error());
     for (std::uint64_t word = *top; !stack_empty(word);) {

@@ -85,7 +85,7 @@ std::vector<FreeRun> Allocator::held() const {
   const std::scoped_lock lock(state_->mutex);
   std::vector<FreeRun> all;
   for (std::size_t i = 0; i < kClasses; ++i) {
-    const auto runs = state_->free.held(static_cast<BlockKind>(i / kSizeClasses), i % kSizeClasses);
+    const auto runs = state_->free.held(kind_at(i), size_class_at(i));
     all.insert(all.end(), runs.begin(), runs.end());
   }
   state_->retired.for_each([&](const Block& block, std::uint64_t /*stamp*/) {
@@ -185,8 +185,8 @@ Task<Status> Allocator::State::tidy(Operation& op) {
 Task<Status> Allocator::give_back_all(Operation& op) {
   if (Status spilled = co_await state_->spill(op, 0, 0); !spilled) co_return spilled;
   for (std::size_t i = 0; i < kClasses; ++i) {
-    const auto kind = static_cast<BlockKind>(i / kSizeClasses);
-    const std::size_t size_class = i % kSizeClasses;
+    const BlockKind kind = kind_at(i);
+    const std::size_t size_class = size_class_at(i);
     if (size_class < block_class(kind, 1)) continue;
     if (Status given = co_await state_->give_back(op, kind, size_class); !given) co_return given;
   }

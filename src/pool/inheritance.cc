@@ -62,13 +62,7 @@ std::vector<Address> addresses(std::span<const Ledger::Mark> marks) {
 }
 
 Task<Result<std::uint64_t>> read_ledger_word(Operation& op, std::size_t slot) {
-  Buffer buffer = op.buffer(8);
-  Batch batch(op.cost());
-  batch.read(member_address(slot) + offsetof(MemberSlot, ledger_word), buffer.data(), 8);
-  if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
-  std::uint64_t word = 0;
-  std::memcpy(&word, buffer.data(), sizeof(word));
-  co_return word;
+  return read_word(op, member_address(slot) + offsetof(MemberSlot, ledger_word));
 }
 
 // The pages from `head` on. A chain that leads nowhere ends there.
@@ -246,8 +240,8 @@ struct Allocator::State::Draft {
 std::vector<Allocator::State::Draft> Allocator::State::draft(std::size_t& lacking) {
   std::map<std::size_t, Draft> drafts;
   for (std::size_t i = 0; i < kClasses; ++i) {
-    const auto kind = static_cast<BlockKind>(i / kSizeClasses);
-    const std::size_t size_class = i % kSizeClasses;
+    const BlockKind kind = kind_at(i);
+    const std::size_t size_class = size_class_at(i);
     if (!free.take_change(kind, size_class)) continue;
     Draft& made = drafts[i];
     made.kind = kind;

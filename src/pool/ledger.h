@@ -62,12 +62,6 @@ struct Listed {
   bool retired = false;
 };
 
-// Kinds and classes in one row.
-inline constexpr std::size_t kClasses = kBlockKinds * kSizeClasses;
-constexpr std::size_t class_index(BlockKind kind, std::size_t size_class) {
-  return static_cast<std::size_t>(kind) * kSizeClasses + size_class;
-}
-
 // What content_word tells.
 struct PageContent {
   std::uint32_t checksum = 0;

@@ -464,19 +464,15 @@ Task<Result<std::optional<std::size_t>>> Membership::State::take_estate(Operatio
 }
 
 Task<Status> Membership::settled(Operation& op, std::size_t slot) {
-  Buffer buffer = op.buffer(8);
-  Batch look(op.cost());
-  look.read(owner_address(slot), buffer.data(), 8);
-  if (Status read = co_await op.submit(look); !read) co_return read;
-  std::uint64_t word = 0;
-  std::memcpy(&word, buffer.data(), sizeof(word));
-  Slot done = Slot::from_word(word);
+  const Result<std::uint64_t> word = co_await read_word(op, owner_address(slot));
+  if (!word) co_return fail(word.error());
+  Slot done = Slot::from_word(*word);
   if (done.state != SlotState::kSettling || done.client != state_->node.fabric().client()) {
     co_return Status{};
   }
   done.state = SlotState::kFree;
   Batch batch(op.cost());
-  batch.compare_swap(owner_address(slot), word, done.word());
+  batch.compare_swap(owner_address(slot), *word, done.word());
   co_return co_await op.submit(batch);
 }
 

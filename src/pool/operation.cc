@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cassert>
+#include <cstring>
 
 #include "pool/compute_node.h"
 
@@ -92,6 +93,16 @@ Operation::~Operation() {
                            std::memory_order_release);
   }
   session_.publish();
+}
+
+Task<Result<std::uint64_t>> read_word(Operation& op, fabric::Address from) {
+  const fabric::Buffer buffer = op.buffer(sizeof(std::uint64_t));
+  fabric::Batch batch(op.cost());
+  batch.read(from, buffer.data(), buffer.size());
+  if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
+  std::uint64_t word = 0;
+  std::memcpy(&word, buffer.data(), sizeof(word));
+  co_return word;
 }
 
 }  // namespace pando::pool

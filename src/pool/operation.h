@@ -106,4 +106,7 @@ class Operation {
   Operation* newer_ = nullptr;
 };
 
+// A word of far memory: one round trip.
+Task<Result<std::uint64_t>> read_word(Operation& op, fabric::Address from);
+
 }  // namespace pando::pool

@@ -130,7 +130,7 @@ std::size_t magazine_limit(BlockKind kind, std::size_t size_class) {
 }
 
 Address stack_address(fabric::NodeId node, BlockKind kind, std::size_t size_class) {
-  const std::size_t index = static_cast<std::size_t>(kind) * kSizeClasses + size_class;
+  const std::size_t index = class_index(kind, size_class);
   return superblock_field(node, offsetof(Superblock, free_stack_words) + index * 8);
 }
 

@@ -123,6 +123,7 @@ TEST_F(RegistryTest, ARegistrationComesBack) {
     EXPECT_TRUE(within(20s, [&] { return there() && entered == 2; }));
     EXPECT_EQ(failed, 1);
   }
+  EXPECT_EQ(entered, 2);
   EXPECT_THAT(registry.nodes().value(), IsEmpty());
 }
 

@@ -92,6 +92,19 @@ class TlsTest : public ::testing::Test {
     }
   }
 
+  void move_much_both_ways() {
+    const Bytes there = pattern(kMany, 7);
+    const Bytes back = pattern(kMany + 1, 11);
+    client.say(there);
+    node.say(back);
+    run_until([&] {
+      return node.inbox.bytes().size() == there.size() &&
+             client.inbox.bytes().size() == back.size();
+    });
+    EXPECT_EQ(node.heard(), there);
+    EXPECT_EQ(client.heard(), back);
+  }
+
   End client;
   End node;
 
@@ -102,30 +115,14 @@ class TlsTest : public ::testing::Test {
 
 TEST_F(TlsTest, MovesBytesBothWays) {
   connect();
-  const Bytes there = pattern(kMany, 7);
-  const Bytes back = pattern(kMany + 1, 11);
-  client.say(there);
-  node.say(back);
-  run_until([&] {
-    return node.inbox.bytes().size() == there.size() && client.inbox.bytes().size() == back.size();
-  });
-  EXPECT_EQ(node.heard(), there);
-  EXPECT_EQ(client.heard(), back);
+  move_much_both_ways();
   EXPECT_FALSE(client.socket.problem() || node.socket.problem());
 }
 
 // A key that is used for little only: most messages are sent with another one than the last.
 TEST_F(TlsTest, RenewsItsKeys) {
   connect(kKey, kKey, 10'000);
-  const Bytes there = pattern(kMany, 7);
-  const Bytes back = pattern(kMany, 11);
-  client.say(there);
-  node.say(back);
-  run_until([&] {
-    return node.inbox.bytes().size() == there.size() && client.inbox.bytes().size() == back.size();
-  });
-  EXPECT_EQ(node.heard(), there);
-  EXPECT_EQ(client.heard(), back);
+  move_much_both_ways();
 }
 
 // What poll() does not report must not be left in a buffer.

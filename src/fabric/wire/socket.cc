@@ -21,10 +21,6 @@
 namespace pando::fabric::wire {
 namespace {
 
-bool would_block(int problem) {
-  return problem == EAGAIN || problem == EWOULDBLOCK || problem == EINTR;
-}
-
 struct AddressList {
   ~AddressList() {
     if (first != nullptr) freeaddrinfo(first);
@@ -79,6 +75,10 @@ Result<Socket> listen_locally(const Place& place) {
 }
 
 }  // namespace
+
+bool would_block(int problem) {
+  return problem == EAGAIN || problem == EWOULDBLOCK || problem == EINTR;
+}
 
 std::string system_reason(int problem) { return std::generic_category().message(problem); }
 

@@ -78,6 +78,8 @@ class Socket {
 // Waits for one of the events (of poll), signals or not. False: it is late.
 bool wait_for(int descriptor, short events, std::chrono::steady_clock::time_point until);
 
+// Of an errno: nothing is wrong, the call is to be made again later.
+bool would_block(int problem);
 // What went wrong with the last call, for people.
 std::string system_reason(int problem);
 

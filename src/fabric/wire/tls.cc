@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "fabric/wire/socket.h"
+
 namespace pando::fabric::wire {
 namespace {
 
@@ -59,8 +61,6 @@ int find_session(SSL* ssl, const unsigned char* identity, std::size_t length,
   *session = given == kIdentity ? make_session(ssl) : nullptr;
   return 1;
 }
-
-bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
 bool set_up(SSL_CTX* context) {
   SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION);
@@ -139,7 +139,7 @@ struct Tls::Bio {
       return -1;
     }
     const ssize_t got = recv(way.descriptor, into, static_cast<std::size_t>(length), 0);
-    if (got < 0 && would_block()) {
+    if (got < 0 && would_block(errno)) {
       BIO_set_retry_read(bio);
     } else if (got <= 0) {
       way.ended = true;
@@ -155,7 +155,7 @@ struct Tls::Bio {
 bool Tls::Way::flush() {
   while (sent < out.size()) {
     const ssize_t more = ::send(descriptor, out.data() + sent, out.size() - sent, MSG_NOSIGNAL);
-    if (more < 0) return would_block();
+    if (more < 0) return would_block(errno);
     sent += static_cast<std::size_t>(more);
   }
   out.clear();
