@@ -112,6 +112,8 @@ TEST(Seeds, ThatFailedOnce) {
       {11210, "delay,cut", {2, 3, 1, 1, 120, 250}, "chime"},
       {44581, "delay,restart", {3, 2, 1, 1, 34, 32}, "chime"},
       {62432, "tear,delay,pause,cut,restart", {3, 4, 2, 2, 10, 64}, "chime"},
+      // Readers of a leaf whose fence was in lost memory looked again until their time was up.
+      {787192, "tear,delay,kill,lose", {2, 2, 3, 2, 8, 128}, "chime"},
   };
   for (const Found& found : all) {
     const CampaignReport report = run_seeds({.indexes = {found.index},

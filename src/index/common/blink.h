@@ -203,8 +203,10 @@ class BLink {
 
   // --- Keys ---
 
-  // The whole key of a cell: one round trip where it is long.
+  // The whole key of a cell: one round trip where it is long. Corrupt: its item holds it no more,
+  // retired since the cell was read, unless a lock kept it. No other error passes by looking again.
   Task<Result<Owned>> whole_key(Operation& op, Cell cell);
+  static bool outdated(const Error& error) { return error.code() == ErrorCode::kCorrupt; }
   // A cell for a new separator; a long one gets an item.
   Task<Result<Cell>> make_cell(Operation& op, View key);
   // Frees what make_cell() took: at once, or when readers are gone.

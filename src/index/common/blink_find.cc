@@ -260,7 +260,8 @@ Task<Result<std::optional<NodeHandle<K>>>> BLink<K>::decode(Operation& op, const
   Owned high{};
   if (node.has(kHasHigh)) {
     Result<Owned> whole = co_await whole_key(op, node.high());
-    if (!whole) co_return Answer(std::nullopt);
+    if (!whole && outdated(whole.error())) co_return Answer(std::nullopt);
+    if (!whole) co_return fail(whole.error());
     high = std::move(*whole);
   }
   CacheNode* made = CacheNode::make({ref, node.sibling(), node.level(), node.has(kHasHigh)},
@@ -477,9 +478,9 @@ Task<Result<Found<K>>> BLink<K>::find(Operation& op, View key, std::uint8_t leve
       if (verdict == Verdict::kGood || verdict == Verdict::kDead) {
         Result<bool> covers = co_await reaches(op, node, key, known);
         if (!covers) {
-          // The fence's item may have been retired since the node was read; not so under its lock.
           co_await let_go(op, lock);
-          if (lock != nullptr && verdict == Verdict::kGood) co_return fail(covers.error());
+          const bool kept = lock != nullptr && verdict == Verdict::kGood;
+          if (kept || !outdated(covers.error())) co_return fail(covers.error());
           restart = true;
           continue;
         }

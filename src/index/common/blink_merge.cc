@@ -283,6 +283,7 @@ Task<Result<bool>> BLink<K>::absorbed(Operation& op, const NodeRef& ref, std::ui
       if (verdict != Verdict::kGood) break;
       if (!header.has(kHasHigh)) co_return true;
       Result<Owned> high = co_await whole_key(op, header.high());
+      if (!high && !outdated(high.error())) co_return fail(high.error());
       if (!high) break;
       if (*low < *high) co_return true;
       if (*low == *high) {
