@@ -73,7 +73,7 @@ Task<Status> do_put(const api::IndexState& index, Session& session, Counters* co
     if (done || done.error().code() != ErrorCode::kOutOfMemory) co_return done;
     if (!deadline) deadline = session.worker().now() + node.options().deadline;
     if (session.worker().now() >= *deadline) co_return done;
-    if (!co_await node.allocator().reclaimed(session)) co_return done;
+    if (!co_await node.allocator().reclaimed(session, *deadline)) co_return done;
   }
 }
 

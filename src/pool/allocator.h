@@ -60,8 +60,8 @@ class Allocator {
   void release(const Block& block);
 
   // After kOutOfMemory, with no operation under way on this session: waits until what had been
-  // retired is safe. False: there was nothing, or epochs stand still (a peer's operation is stuck).
-  Task<bool> reclaimed(Session& session);
+  // retired is safe. False: there was nothing, or it is late (a peer's operation was stuck).
+  Task<bool> reclaimed(Session& session, task::TimePoint until);
 
   std::uint64_t allocated() const;  // blocks, since start
   std::uint64_t freed() const;      // blocks retired or released, since start

@@ -32,7 +32,6 @@ std::uint64_t keep_limit_of(const fabric::Fabric& fabric) {
   return std::clamp<std::uint64_t>(pool_bytes / 64, kChunkBytes, 16 << 20);
 }
 
-constexpr std::size_t kReclaimRounds = 200;
 constexpr task::Duration kReclaimWait = std::chrono::milliseconds(1);
 
 }  // namespace
@@ -285,13 +284,14 @@ Task<Status> Allocator::State::unstash(Operation& op) {
 
 // ---- After kOutOfMemory ----
 
-Task<bool> Allocator::reclaimed(Session& session) {
+Task<bool> Allocator::reclaimed(Session& session, task::TimePoint until) {
   if (state_->waiting() == 0) co_return false;
   const std::uint64_t target = state_->node.epochs().current() + Epochs::kGrace;
   state_->node.membership().want(target);
-  for (std::size_t round = 0; round < kReclaimRounds; ++round) {
+  for (;;) {
     const std::uint64_t before = state_->node.epochs().current();
     if (before >= target) co_return true;
+    if (session.worker().now() >= until) co_return false;
     {
       Operation op(session);  // anew each time: it must not hold the epoch
       if (!co_await state_->node.membership().beat(op)) co_return false;
@@ -299,7 +299,6 @@ Task<bool> Allocator::reclaimed(Session& session) {
     if (state_->node.epochs().current() == before)
       co_await session.worker().sleep_for(kReclaimWait);
   }
-  co_return false;
 }
 
 }  // namespace pando::pool

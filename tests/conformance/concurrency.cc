@@ -165,7 +165,7 @@ TEST_P(Concurrency, CoroutinesOnWorkersOfSeveralComputeNodes) {
   HistoryRecorder recorder;
   constexpr std::size_t kClientsAThread = 8;
   run_threads(3, [&](std::size_t) {
-    const Pool node = must(pool.attach({}));
+    const Pool node = must(pool.attach(kPatient));
     const Index view = must(Pool(node).open_index("index"));
     Worker worker = must(node.make_worker());
     std::deque<RecordedIndex> clients;

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
 
@@ -11,6 +12,8 @@
 
 namespace pando::pool {
 namespace {
+
+using namespace std::chrono_literals;
 
 TEST(Allocator, FreshBlocksAreZeroAndOfIncarnationOne) {
   Cluster cluster(8 * kMiB);
@@ -133,7 +136,7 @@ void churn(ComputeNode& node, Ledger& ledger, std::uint64_t seed, int steps) {
       const auto kind = static_cast<BlockKind>(random() % 2);
       const std::size_t bytes = kSizes[random() % 8];
       auto block = allocate(kind, bytes);
-      while (!block && worker.run(node.allocator().reclaimed(*session))) {
+      while (!block && worker.run(node.allocator().reclaimed(*session, worker.now() + 10s))) {
         block = allocate(kind, bytes);
       }
       ASSERT_TRUE(block) << block.error().message();
@@ -297,11 +300,39 @@ TEST(Allocator, OutOfMemoryThenFreeThenAgain) {
   for (const Block& block : blocks) member.node->allocator().retire(block);
   // The operation's own pin keeps these from becoming safe, and it knows.
   EXPECT_EQ(member.allocate(BlockKind::kNode, 4096).error().code(), ErrorCode::kOutOfMemory);
-  EXPECT_TRUE(member.run(member.node->allocator().reclaimed(*member.session)));
+  EXPECT_TRUE(
+      member.run(member.node->allocator().reclaimed(*member.session, member.worker->now() + 10s)));
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     ASSERT_TRUE(member.allocate(BlockKind::kNode, 4096)) << i;
   }
   EXPECT_FALSE(member.allocate(BlockKind::kNode, 4096));
+}
+
+// What is retired waits for a peer's operation, which its machine may hold up for long.
+TEST(Allocator, WaitsForAPeerAsLongAsItMay) {
+  for (const auto held_up : {4s, 6s}) {
+    ManualClock clock;
+    Cluster cluster(2 * kMiB);
+    Member member = cluster.join({}, clock);
+    Member peer = cluster.join({}, clock);
+    const auto pass = [&](task::Duration time) {
+      for (const auto end = clock.now() + time; clock.now() < end;) {
+        clock.advance(10ms);
+        ASSERT_TRUE(peer.beat());
+        member.worker->run_ready();
+      }
+    };
+    member.node->allocator().retire(member.allocate(BlockKind::kNode, 4096).value());
+    std::optional<Operation> operation(std::in_place, *peer.session);
+    Task<bool> waiting = member.node->allocator().reclaimed(*member.session, clock.now() + 5s);
+    member.worker->start(waiting.handle());
+    pass(held_up);
+    EXPECT_EQ(waiting.done(), held_up > 5s);
+    operation.reset();
+    pass(100ms);
+    ASSERT_TRUE(waiting.done());
+    EXPECT_EQ(waiting.handle().promise().take(), held_up < 5s);
+  }
 }
 
 TEST(Allocator, ItemsTakeALargerBlockBeforeTheyFail) {

@@ -27,13 +27,17 @@ namespace pando::testing {
 using lab::check::HistoryRecorder;
 using lab::check::RecordedIndex;
 
+// For tests that are not about deadlines: a busy machine may hold a thread up for seconds, and the
+// others that wait for what it has locked.
+inline const PoolOptions kPatient{.deadline = std::chrono::seconds(60)};
+
 class ConformanceTest : public ::testing::TestWithParam<IndexCase> {
  protected:
   // Checks each index that create_index() made and the test still has.
   void SetUp() override;
   void TearDown() override;
 
-  Pool open_pool(std::string_view size = "256MiB", const PoolOptions& options = {}) const;
+  Pool open_pool(std::string_view size = "256MiB", const PoolOptions& options = kPatient) const;
   // An index of the case, checked at the end of the test.
   Index create_index(Pool& pool, std::string_view name = "index");
   // Gives up the handle for the check: the test goes on to drop the index.
@@ -72,7 +76,8 @@ void take_turns(std::uint64_t step);
 
 // The index through `count` further compute nodes, each with caches of its own.
 std::vector<Index> open_on_nodes(const Pool& pool, std::size_t count,
-                                 std::string_view name = "index", const PoolOptions& options = {});
+                                 std::string_view name = "index",
+                                 const PoolOptions& options = kPatient);
 
 // Waits for what happens in the background (epochs, reclamation).
 bool eventually(const std::function<bool()>& condition,
