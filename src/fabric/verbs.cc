@@ -89,8 +89,16 @@ void add_verbs(Counters& counts, const Batch& batch) {
 
 // ---- Batch ----
 
+void Batch::grow() {
+  auto many = std::make_unique<Verb[]>(2 * room_);
+  std::ranges::copy(verbs(), many.get());
+  many_ = std::move(many);
+  verbs_ = many_.get();
+  room_ *= 2;
+}
+
 void Batch::refuse(Error error) {
-  for (std::size_t i = 0; i < size_; ++i) (*this)[i].outcome = Outcome::kNotExecuted;
+  for (Verb& verb : verbs()) verb.outcome = Outcome::kNotExecuted;
   complete(std::move(error));
 }
 

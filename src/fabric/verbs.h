@@ -108,6 +108,7 @@ enum class Outcome : std::uint8_t { kPending, kExecuted, kNotExecuted, kIndeterm
 struct Verb {
   VerbKind kind;
   Outcome outcome = Outcome::kPending;
+  bool emulated = false;     // masked CAS: was sent as a CAS of `guess`
   std::uint32_t length = 8;  // of a READ or WRITE
   Address target;
   std::byte* local = nullptr;  // READ: where to; WRITE: where from (never written through)
@@ -117,7 +118,6 @@ struct Verb {
   std::uint64_t swap_mask = ~std::uint64_t{0};
   std::uint64_t guess = 0;     // masked CAS: what the caller thinks the whole word is
   std::uint64_t previous = 0;  // atomics: the word before
-  bool emulated = false;       // masked CAS: was sent as a CAS of `guess`
 
   // The word that a (masked) compare-and-swap makes of `word`.
   std::uint64_t swapped(std::uint64_t word) const {
@@ -140,7 +140,7 @@ class Endpoint;
 // after clear(). Small batches (up to kInlineVerbs) allocate nothing.
 class Batch {
  public:
-  explicit Batch(Counters* cost = nullptr) : cost_(cost) {}  // NOLINT: first_ is made by add()
+  explicit Batch(Counters* cost = nullptr) : cost_(cost) {}  // NOLINT: few_ is filled by add()
   Batch(const Batch&) = delete;  // the endpoint keeps a pointer while it is under way
   Batch& operator=(const Batch&) = delete;
 
@@ -157,10 +157,10 @@ class Batch {
 
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
-  Verb& operator[](std::size_t i) { return i < kInlineVerbs ? first_[i] : more_[i - kInlineVerbs]; }
-  const Verb& operator[](std::size_t i) const {
-    return i < kInlineVerbs ? first_[i] : more_[i - kInlineVerbs];
-  }
+  Verb& operator[](std::size_t i) { return verbs_[i]; }
+  const Verb& operator[](std::size_t i) const { return verbs_[i]; }
+  std::span<Verb> verbs() { return {verbs_, size_}; }
+  std::span<const Verb> verbs() const { return {verbs_, size_}; }
   void clear();
 
   // For fabrics.
@@ -180,25 +180,25 @@ class Batch {
   friend class Endpoint;
   static constexpr std::size_t kInlineVerbs = 4;
   Verb& add(VerbKind kind, Address target);
+  void grow();
   void set_length(Verb& verb, std::size_t length);
 
   Counters* cost_;
   std::size_t size_ = 0;
-  // Made one by one in add(): clearing all of them would cost as much as a short READ.
-  union {
-    std::array<Verb, kInlineVerbs> first_;  // NOLINT(readability-identifier-naming): private, too
-  };
-  std::vector<Verb> more_;
+  std::size_t room_ = kInlineVerbs;
+  // In few_, or in many_ from when those were too few.
+  Verb* verbs_ = reinterpret_cast<Verb*>(few_);
+  // Verbs are made one by one in add(): clearing all would cost as much as a short READ.
+  alignas(Verb) std::byte few_[kInlineVerbs * sizeof(Verb)];
+  std::unique_ptr<Verb[]> many_;
   std::unique_ptr<Error> error_;
   bool too_long_ = false;  // a length did not fit Verb::length
 };
 
 inline Verb& Batch::add(VerbKind kind, Address target) {
-  const std::size_t place = size_++;
-  if (place < kInlineVerbs) {
-    return *std::construct_at(&first_[place], Verb{.kind = kind, .target = target});
-  }
-  return more_.emplace_back(Verb{.kind = kind, .target = target});
+  if (size_ == room_) [[unlikely]]
+    grow();
+  return *std::construct_at(verbs_ + size_++, Verb{.kind = kind, .target = target});
 }
 
 inline void Batch::set_length(Verb& verb, std::size_t length) {
@@ -251,7 +251,6 @@ inline std::size_t Batch::fetch_add(Address target, std::uint64_t add_this) {
 
 inline void Batch::clear() {
   size_ = 0;
-  more_.clear();
   error_.reset();
   too_long_ = false;
 }
