@@ -79,6 +79,10 @@ class Address {
   constexpr std::uint64_t raw() const { return raw_; }
   constexpr NodeId node() const { return static_cast<NodeId>(raw_ >> kOffsetBits); }
   constexpr std::uint64_t offset() const { return raw_ & kOffsetMask; }
+  // A node's main and on-chip memory are two parts with offsets of their own. The parts of all
+  // nodes are numbered in one row: node 0's main memory, its on-chip memory, node 1's main memory …
+  constexpr std::size_t part() const { return raw_ >> (kOffsetBits - 1); }
+  constexpr std::uint64_t offset_in_part() const { return raw_ & (kOnChip - 1); }
   constexpr explicit operator bool() const { return raw_ != 0; }
   // REQUIRES: the sum stays within the node's offsets.
   constexpr Address operator+(std::uint64_t bytes) const { return from_raw(raw_ + bytes); }
