@@ -310,13 +310,12 @@ class Endpoint : public task::Poller {
   std::size_t buffer_bytes() const { return buffer_bytes_; }
 
  protected:
+  // By id. Verbs that are not within them never come to post().
+  virtual std::span<const std::uint64_t> node_sizes() const = 0;
   // Begins the batch. True: it has completed already. False: poll() will complete it and schedule
-  // its waiter on the worker.
+  // its waiter on the worker. REQUIRES: its targets are within their nodes, those of atomics
+  // aligned.
   virtual bool post(Batch& batch) = 0;
-  // What is wrong with the batch's targets, if anything: no such node, out of bounds, an atomic on
-  // a word that is not aligned. `node_sizes` has the size of each node.
-  std::optional<Error> misplaced(const Batch& batch,
-                                 std::span<const std::uint64_t> node_sizes) const;
   // Registered memory for buffers; fabrics that need registration override these.
   virtual std::byte* allocate_registered(std::size_t bytes);
   virtual void free_registered(std::byte* memory, std::size_t bytes);
@@ -329,10 +328,13 @@ class Endpoint : public task::Poller {
     std::byte* memory;
     std::size_t bytes;
   };
-  bool start(Batch& batch);  // turns masked CAS into CAS where emulated, posts, counts
+  bool start(Batch& batch);  // prepares, posts, counts
+  // Makes every verb ready to be posted, and adds the batch to `cost`. False: it was refused.
+  bool prepare(Batch& batch, Counters& cost);
+  // Makes a masked CAS a CAS where it is emulated.
   void prepare(Verb& verb) const;
-  void count(const Batch& batch);
-  std::uint64_t ring_doorbells(const Batch& batch);  // how many nodes the batch goes to
+  // What is wrong with a verb whose target is not within its node, or not aligned.
+  Error misplaced(const Verb& verb, std::span<const std::uint64_t> node_sizes) const;
   std::optional<Error> unregistered(const Batch& batch) const;
   bool is_registered(const std::byte* memory, std::size_t length) const;
   void give_back(std::byte* data, std::size_t size);
