@@ -23,23 +23,18 @@ class Node {
   Node(std::uint64_t bytes, const EmbeddedOptions& options)
       : memory_mapping_(bytes, options.huge_pages),
         onchip_mapping_(options.onchip_bytes, false),
-        sequences_(std::make_unique<LineMemory::Sequence[]>(LineMemory::kSequences)),
-        memory_(memory_mapping_.data(), sequences_.get()),
-        onchip_(onchip_mapping_.data(), sequences_.get()) {}
+        sequences_(std::make_unique<LineMemory::Sequence[]>(LineMemory::kSequences)) {}
 
   int problem() const {
     return memory_mapping_.problem() != 0 ? memory_mapping_.problem() : onchip_mapping_.problem();
   }
-  const LineMemory& part_of(std::uint64_t offset) const {
-    return offset < Address::kOnChip ? memory_ : onchip_;
-  }
+  LineMemory main_lines() const { return {memory_mapping_.data(), sequences_.get()}; }
+  LineMemory onchip_lines() const { return {onchip_mapping_.data(), sequences_.get()}; }
 
  private:
   Mapping memory_mapping_;
   Mapping onchip_mapping_;
   std::unique_ptr<LineMemory::Sequence[]> sequences_;
-  LineMemory memory_;
-  LineMemory onchip_;
 };
 
 // The memory nodes, shared by all clients.
@@ -49,9 +44,7 @@ class Nodes {
 
   const Caps& caps() const { return caps_; }
   std::span<const std::uint64_t> sizes() const { return sizes_; }
-  const LineMemory& part_of(Address address) const {
-    return nodes_[address.node()].part_of(address.offset());
-  }
+  const LineMemory& part_of(Address address) const { return parts_[address.part()]; }
 
   ClientId join() {
     const std::scoped_lock lock(mutex_);
@@ -70,6 +63,7 @@ class Nodes {
  private:
   Caps caps_;
   std::vector<Node> nodes_;
+  std::vector<LineMemory> parts_;  // by Address::part()
   std::vector<std::uint64_t> sizes_;
 
   std::mutex mutex_;
@@ -113,8 +107,10 @@ Result<std::shared_ptr<Nodes>> Nodes::make(const EmbeddedOptions& options) {
   const std::uint64_t node_bytes = options.bytes / options.nodes / kPage * kPage;
   made->nodes_.reserve(options.nodes);
   for (std::uint32_t i = 0; i < options.nodes; ++i) {
-    if (const int problem = made->nodes_.emplace_back(node_bytes, options).problem();
-        problem != 0) {
+    const Node& node = made->nodes_.emplace_back(node_bytes, options);
+    made->parts_.push_back(node.main_lines());
+    made->parts_.push_back(node.onchip_lines());
+    if (const int problem = node.problem(); problem != 0) {
       return fail(ErrorCode::kOutOfMemory,
                   fmt::format("cannot map {} for memory node {}: {}", base::format_size(node_bytes),
                               i, std::generic_category().message(problem)));

@@ -34,6 +34,10 @@ inline std::size_t place_in_word(const std::byte* shared) {
   return reinterpret_cast<std::uintptr_t>(shared) % kWord;
 }
 
+inline bool is_vector(const std::byte* shared) {
+  return reinterpret_cast<std::uintptr_t>(shared) % 16 == 0;
+}
+
 inline std::uint64_t load_word(const std::byte* shared) {
   return __atomic_load_n(reinterpret_cast<const std::uint64_t*>(shared), __ATOMIC_RELAXED);
 }
@@ -91,15 +95,12 @@ template <class Byte, class Part, class Vector>
     part(shared - place, done, place, bytes);
     done += bytes;
   }
-  if (length - done >= kWord && reinterpret_cast<std::uintptr_t>(shared + done) % 16 != 0) {
+  if (length - done >= kWord && !is_vector(shared + done)) {
     part(shared + done, done, 0, kWord);
     done += kWord;
   }
   for (; length - done >= 64; done += 64) {
-    vector(shared + done, done);
-    vector(shared + done + 16, done + 16);
-    vector(shared + done + 32, done + 32);
-    vector(shared + done + 48, done + 48);
+    for (std::size_t at = done; at < done + 64; at += 16) vector(shared + at, at);
   }
   for (; length - done >= 16; done += 16) vector(shared + done, done);
   if (length - done >= kWord) {
@@ -109,26 +110,41 @@ template <class Byte, class Part, class Vector>
   if (length != done) part(shared + done, done, 0, length - done);
 }
 
+// Apart from whole lines, which need none of this and are what most copies are of.
+[[gnu::noinline]] inline void copy_pieces_from(std::byte* into, const std::byte* shared,
+                                               std::size_t length) {
+  for_each_piece(
+      shared, length,
+      [into](const std::byte* word, std::size_t done, std::size_t place, std::size_t bytes) {
+        load_part(into + done, word, place, bytes);
+      },
+      [into](const std::byte* piece, std::size_t done) { load_vector(into + done, piece); });
+}
+
+[[gnu::noinline]] inline void copy_pieces_to(std::byte* shared, const std::byte* from,
+                                             std::size_t length) {
+  for_each_piece(
+      shared, length,
+      [from](std::byte* word, std::size_t done, std::size_t place, std::size_t bytes) {
+        store_part(word, from + done, place, bytes);
+      },
+      [from](std::byte* piece, std::size_t done) { store_vector(piece, from + done); });
+}
+
 }  // namespace detail
 
 inline void copy_from_shared(std::byte* into, const std::byte* shared, std::size_t length) {
-  detail::for_each_piece(
-      shared, length,
-      [into](const std::byte* word, std::size_t done, std::size_t place, std::size_t bytes) {
-        detail::load_part(into + done, word, place, bytes);
-      },
-      [into](const std::byte* piece, std::size_t done) {
-        detail::load_vector(into + done, piece);
-      });
+  for (; length >= 64 && detail::is_vector(shared); into += 64, shared += 64, length -= 64) {
+    for (std::size_t at = 0; at < 64; at += 16) detail::load_vector(into + at, shared + at);
+  }
+  if (length > 0) detail::copy_pieces_from(into, shared, length);
 }
 
 inline void copy_to_shared(std::byte* shared, const std::byte* from, std::size_t length) {
-  detail::for_each_piece(
-      shared, length,
-      [from](std::byte* word, std::size_t done, std::size_t place, std::size_t bytes) {
-        detail::store_part(word, from + done, place, bytes);
-      },
-      [from](std::byte* piece, std::size_t done) { detail::store_vector(piece, from + done); });
+  for (; length >= 64 && detail::is_vector(shared); from += 64, shared += 64, length -= 64) {
+    for (std::size_t at = 0; at < 64; at += 16) detail::store_vector(shared + at, from + at);
+  }
+  if (length > 0) detail::copy_pieces_to(shared, from, length);
 }
 
 }  // namespace pando::fabric

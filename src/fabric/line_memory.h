@@ -77,14 +77,10 @@ class BasicLineMemory {
   // Each returns false where a stripe could not be had in time: then what was read is of no use,
   // and of a WRITE some stripes may have been written.
   [[nodiscard]] bool read(std::uint64_t offset, std::byte* into, std::size_t length) const {
-    while (length > kStripeBytes - offset % kStripeBytes) {
-      const std::size_t part = kStripeBytes - offset % kStripeBytes;
-      if (!read_stripe(offset, into, part)) return false;
-      offset += part;
-      into += part;
-      length -= part;
-    }
-    return length == 0 || read_stripe(offset, into, length);
+    const bool one_stripe = offset % kStripeBytes + length <= kStripeBytes;
+    if (one_stripe && try_read(offset, into, length)) [[likely]]
+      return true;
+    return read_patiently(offset, into, length);
   }
 
   [[nodiscard]] bool write(std::uint64_t offset, const std::byte* from, std::size_t length) const {
@@ -129,11 +125,15 @@ class BasicLineMemory {
   }
 
   // Asks the cache for what a verb on [offset, offset + length) will touch; returns the number of
-  // lines asked for, at most `limit`.
+  // lines asked for, at least 1 and at most `limit`.
   std::size_t prefetch(std::uint64_t offset, std::size_t length, std::size_t limit) const {
     __builtin_prefetch(&sequence_of(offset));
-    const std::size_t lines = std::min((offset % 64 + length + 63) / 64, limit);
-    for (std::size_t i = 0; i < lines; ++i) __builtin_prefetch(bytes_ + offset + i * 64);
+    std::size_t lines = 0;
+    std::uint64_t at = offset / 64 * 64;
+    do {
+      __builtin_prefetch(bytes_ + at);
+      at += 64;
+    } while (++lines < limit && at < offset + length);
     return lines;
   }
 
@@ -179,21 +179,39 @@ class BasicLineMemory {
     bool changed_ = false;
   };
 
+  // False: a writer was there meanwhile. REQUIRES: all within one stripe.
+  bool try_read(std::uint64_t offset, std::byte* into, std::size_t length) const {
+    const Sequence& number = sequence_of(offset);
+    const Word before = number.load();
+    if (before % 2 != 0) [[unlikely]]
+      return false;
+    copy_from_shared(into, bytes_ + offset, length);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    return number.load(std::memory_order_relaxed) == before;
+  }
+
+  // Of any length, however many writers are there.
+  [[gnu::noinline]] bool read_patiently(std::uint64_t offset, std::byte* into,
+                                        std::size_t length) const {
+    while (length > 0) {
+      const std::size_t part = std::min(length, kStripeBytes - offset % kStripeBytes);
+      if (!read_stripe(offset, into, part)) return false;
+      offset += part;
+      into += part;
+      length -= part;
+    }
+    return true;
+  }
+
   bool read_stripe(std::uint64_t offset, std::byte* into, std::size_t length) const {
-    Sequence& number = sequence_of(offset);
     base::Backoff backoff;
     for (int i = 0; i < kOptimisticReads; ++i) {
-      const Word before = number.load();
-      if (before % 2 == 0) [[likely]] {
-        copy_from_shared(into, bytes_ + offset, length);
-        std::atomic_thread_fence(std::memory_order_acquire);
-        if (number.load(std::memory_order_relaxed) == before) [[likely]]
-          return true;
-      }
+      if (try_read(offset, into, length)) [[likely]]
+        return true;
       backoff.pause();
     }
     sharing_.announce(bytes_ + offset, nullptr, 0);
-    const Exclusive stripe(number, sharing_);
+    const Exclusive stripe(sequence_of(offset), sharing_);
     if (!stripe) return false;
     copy_from_shared(into, bytes_ + offset, length);
     return true;

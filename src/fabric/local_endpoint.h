@@ -7,12 +7,13 @@
 // `View` is this endpoint's sight of the memory nodes:
 //   const Caps& caps() const;
 //   std::span<const std::uint64_t> sizes() const;             of the nodes
-//   const Memory& part_of(Address address) const;             a BasicLineMemory: main or on-chip
+//   const Memory& part_of(Address address) const;             a BasicLineMemory
 //   Status usable(const Batch& batch) const;                  whether its nodes can be used now
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -21,18 +22,13 @@
 
 namespace pando::fabric {
 
-// Within a node's main memory, or its on-chip memory.
-constexpr std::uint64_t offset_in_part(Address address) {
-  return address.offset() & (Address::kOnChip - 1);
-}
-
-// False where the memory could not be had in time (line_memory.h).
+// Executes a WRITE or an atomic. Apart from READs, which are short and many.
 template <class Memory>
-[[nodiscard]] inline bool execute(Verb& verb, const Memory& memory, std::uint64_t offset) {
+[[nodiscard, gnu::noinline]] bool change(Verb& verb, const Memory& memory, std::uint64_t offset) {
   constexpr std::uint64_t kAll = ~std::uint64_t{0};
   switch (verb.kind) {
     case VerbKind::kRead:
-      return memory.read(offset, verb.local, verb.length);
+      break;
     case VerbKind::kWrite:
       return memory.write(offset, verb.local, verb.length);
     case VerbKind::kCompareSwap:
@@ -46,6 +42,13 @@ template <class Memory>
       return memory.fetch_add(offset, verb.swap, verb.previous);
   }
   return false;
+}
+
+// False where the memory could not be had in time (line_memory.h).
+template <class Memory>
+[[nodiscard]] inline bool execute(Verb& verb, const Memory& memory, std::uint64_t offset) {
+  if (verb.kind == VerbKind::kRead) return memory.read(offset, verb.local, verb.length);
+  return change(verb, memory, offset);
 }
 
 template <class View>
@@ -76,11 +79,9 @@ class LocalEndpoint final : public Endpoint {
   // Verbs of a batch under way: a core waits for several lines of memory at a time.
   static constexpr std::size_t kAhead = 16;
 
+  std::span<const std::uint64_t> node_sizes() const override { return view_.sizes(); }
+
   bool post(Batch& batch) override {
-    if (auto error = misplaced(batch, view_.sizes())) [[unlikely]] {
-      batch.refuse(std::move(*error));
-      return true;
-    }
     // With a batch queued there is a task to overlap with, whatever the worker says.
     if (!worker().crowded() && first_ == nullptr) {
       execute(batch);
@@ -110,7 +111,7 @@ class LocalEndpoint final : public Endpoint {
   std::size_t prefetch(const Verb& verb, std::size_t limit) const {
     if (verb.kind == VerbKind::kWrite) return 0;  // stores wait for nobody
     const std::size_t length = verb.kind == VerbKind::kRead ? verb.length : 8;
-    return view_.part_of(verb.target).prefetch(offset_in_part(verb.target), length, limit);
+    return view_.part_of(verb.target).prefetch(verb.target.offset_in_part(), length, limit);
   }
 
   void execute(Batch& batch) const {
@@ -118,10 +119,11 @@ class LocalEndpoint final : public Endpoint {
       batch.refuse(usable.error());
       return;
     }
-    for (std::size_t i = 0; i < batch.size(); ++i) {
-      if (i + kAhead < batch.size()) prefetch(batch[i + kAhead], kPrefetchedLines);
-      Verb& verb = batch[i];
-      if (!fabric::execute(verb, view_.part_of(verb.target), offset_in_part(verb.target)))
+    const std::span<Verb> verbs = batch.verbs();
+    for (std::size_t i = 0; i < verbs.size(); ++i) {
+      if (i + kAhead < verbs.size()) prefetch(verbs[i + kAhead], kPrefetchedLines);
+      Verb& verb = verbs[i];
+      if (!fabric::execute(verb, view_.part_of(verb.target), verb.target.offset_in_part()))
           [[unlikely]] {
         give_up(batch, i);
         return;

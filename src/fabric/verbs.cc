@@ -62,35 +62,47 @@ void mark_used([[maybe_unused]] std::byte* data, [[maybe_unused]] std::size_t si
 #endif
 }
 
-void add_verbs(Counters& counts, const Batch& batch) {
-  for (std::size_t i = 0; i < batch.size(); ++i) {
-    const Verb& verb = batch[i];
-    switch (verb.kind) {
-      case VerbKind::kRead:
-        ++counts.reads;
-        counts.bytes_read += verb.length;
-        break;
-      case VerbKind::kWrite:
-        ++counts.writes;
-        counts.bytes_written += verb.length;
-        break;
-      case VerbKind::kCompareSwap:
-      case VerbKind::kMaskedCompareSwap:
-        ++counts.compare_swaps;
-        break;
-      case VerbKind::kFetchAdd:
-        ++counts.fetch_adds;
-        break;
-    }
+// ---- Verbs ----
+
+void add_verb(Counters& counts, const Verb& verb) {
+  if (verb.kind == VerbKind::kRead) {
+    ++counts.reads;
+    counts.bytes_read += verb.length;
+  } else if (verb.kind == VerbKind::kWrite) {
+    ++counts.writes;
+    counts.bytes_written += verb.length;
+  } else {
+    ++(verb.kind == VerbKind::kFetchAdd ? counts.fetch_adds : counts.compare_swaps);
   }
 }
+
+std::uint64_t length_of(const Verb& verb) { return is_atomic(verb.kind) ? 8 : verb.length; }
+
+bool is_onchip(Address address) { return address.offset() >= Address::kOnChip; }
+
+// Into a part of this size; atomics only where they are aligned.
+bool fits(const Verb& verb, std::uint64_t part_size) {
+  const std::uint64_t offset = verb.target.offset_in_part();
+  if (is_atomic(verb.kind)) return offset + 8 <= part_size && offset % 8 == 0;
+  return offset + verb.length <= part_size;
+}
+
+constexpr std::size_t kNoPart = ~std::size_t{0};
 
 }  // namespace
 
 // ---- Batch ----
 
+void Batch::grow() {
+  auto many = std::make_unique<Verb[]>(2 * room_);
+  std::ranges::copy(verbs(), many.get());
+  many_ = std::move(many);
+  verbs_ = many_.get();
+  room_ *= 2;
+}
+
 void Batch::refuse(Error error) {
-  for (std::size_t i = 0; i < size_; ++i) (*this)[i].outcome = Outcome::kNotExecuted;
+  for (Verb& verb : verbs()) verb.outcome = Outcome::kNotExecuted;
   complete(std::move(error));
 }
 
@@ -183,18 +195,53 @@ bool Endpoint::start(Batch& batch) {
     batch.refuse(Error(ErrorCode::kInvalidArgument, "a READ or WRITE of 4 GiB or more"));
     return true;
   }
-  for (std::size_t i = 0; i < batch.size(); ++i) prepare(batch[i]);
   if constexpr (kDebugBuild) {
     if (auto error = unregistered(batch)) {
       batch.refuse(std::move(*error));
       return true;
     }
   }
+  Counters cost{.round_trips = 1};
+  if (!prepare(batch, cost)) [[unlikely]]
+    return true;
   const bool completed = post(batch);
   const bool refused =
       completed && batch.error_ && batch.error_->code() == ErrorCode::kInvalidArgument;
-  if (!refused) count(batch);
+  if (refused) [[unlikely]]
+    return true;
+  counters_ += cost;
+  if (batch.cost() != nullptr) *batch.cost() += cost;
   return completed;
+}
+
+// One pass over the verbs: where a verb is a copy in memory, each pass would cost as much as some
+// of them.
+bool Endpoint::prepare(Batch& batch, Counters& cost) {
+  const std::span<const std::uint64_t> sizes = node_sizes();
+  if (last_batch_at_.size() < sizes.size()) [[unlikely]]
+    last_batch_at_.resize(sizes.size());
+  ++batches_;
+  std::size_t part = kNoPart;  // of the last verb
+  std::uint64_t size = 0;      // of that part
+  for (Verb& verb : batch.verbs()) {
+    if (verb.target.part() != part) {
+      part = verb.target.part();
+      const NodeId node = verb.target.node();
+      if (node >= sizes.size()) [[unlikely]] {
+        batch.refuse(misplaced(verb, sizes));
+        return false;
+      }
+      size = is_onchip(verb.target) ? caps_.onchip_bytes : sizes[node];
+      if (std::exchange(last_batch_at_[node], batches_) != batches_) ++cost.doorbells;
+    }
+    if (!fits(verb, size)) [[unlikely]] {
+      batch.refuse(misplaced(verb, sizes));
+      return false;
+    }
+    prepare(verb);
+    add_verb(cost, verb);
+  }
+  return true;
 }
 
 void Endpoint::prepare(Verb& verb) const {
@@ -205,58 +252,22 @@ void Endpoint::prepare(Verb& verb) const {
   verb.guess = (verb.guess & ~verb.compare_mask) | (verb.compare & verb.compare_mask);
 }
 
-void Endpoint::count(const Batch& batch) {
-  const std::uint64_t doorbells = ring_doorbells(batch);
-  const auto add_to = [&](Counters& counts) {
-    ++counts.round_trips;
-    counts.doorbells += doorbells;
-    add_verbs(counts, batch);
-  };
-  add_to(counters_);
-  if (batch.cost() != nullptr) add_to(*batch.cost());
-}
-
-std::uint64_t Endpoint::ring_doorbells(const Batch& batch) {
-  std::uint64_t rung = 0;
-  ++batches_;
-  for (std::size_t i = 0; i < batch.size(); ++i) {
-    const NodeId node = batch[i].target.node();
-    if (node >= last_batch_at_.size()) [[unlikely]]
-      last_batch_at_.resize(node + std::size_t{1});
-    if (last_batch_at_[node] != batches_) ++rung;
-    last_batch_at_[node] = batches_;
+Error Endpoint::misplaced(const Verb& verb, std::span<const std::uint64_t> node_sizes) const {
+  const NodeId node = verb.target.node();
+  const std::string what = fmt::format("{} at node {}, offset {:#x}, length {}", name_of(verb.kind),
+                                       node, verb.target.offset(), length_of(verb));
+  if (node >= node_sizes.size()) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{}: there are {} memory nodes", what, node_sizes.size()));
   }
-  return rung;
-}
-
-std::optional<Error> Endpoint::misplaced(const Batch& batch,
-                                         std::span<const std::uint64_t> node_sizes) const {
-  for (std::size_t i = 0; i < batch.size(); ++i) {
-    const Verb& verb = batch[i];
-    const NodeId node = verb.target.node();
-    const std::uint64_t offset = verb.target.offset();
-    const std::uint64_t length = is_atomic(verb.kind) ? 8 : verb.length;
-    if (node >= node_sizes.size()) [[unlikely]] {
-      return Error(ErrorCode::kInvalidArgument,
-                   fmt::format("{} at node {}, offset {:#x}, length {}: there are {} memory nodes",
-                               name_of(verb.kind), node, offset, length, node_sizes.size()));
-    }
-    const bool onchip = offset >= Address::kOnChip;
-    const std::uint64_t size = onchip ? caps_.onchip_bytes : node_sizes[node];
-    const std::uint64_t start = onchip ? offset - Address::kOnChip : offset;
-    if (length > size || start > size - length) [[unlikely]] {
-      return Error(ErrorCode::kInvalidArgument,
-                   fmt::format("{} at node {}, offset {:#x}, length {}: its {} has {} bytes",
-                               name_of(verb.kind), node, offset, length,
-                               onchip ? "on-chip memory" : "memory", size));
-    }
-    if (is_atomic(verb.kind) && offset % 8 != 0) [[unlikely]] {
-      return Error(ErrorCode::kInvalidArgument,
-                   fmt::format("{} at node {}, offset {:#x}, length 8: not aligned to 8 bytes",
-                               name_of(verb.kind), node, offset));
-    }
+  const bool onchip = is_onchip(verb.target);
+  const std::uint64_t size = onchip ? caps_.onchip_bytes : node_sizes[node];
+  if (verb.target.offset_in_part() + length_of(verb) > size) {
+    return Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{}: its {} has {} bytes", what, onchip ? "on-chip memory" : "memory", size));
   }
-  return std::nullopt;
+  return Error(ErrorCode::kInvalidArgument, fmt::format("{}: not aligned to 8 bytes", what));
 }
 
 std::optional<Error> Endpoint::unregistered(const Batch& batch) const {

@@ -79,6 +79,10 @@ class Address {
   constexpr std::uint64_t raw() const { return raw_; }
   constexpr NodeId node() const { return static_cast<NodeId>(raw_ >> kOffsetBits); }
   constexpr std::uint64_t offset() const { return raw_ & kOffsetMask; }
+  // A node's main and on-chip memory are two parts with offsets of their own. The parts of all
+  // nodes are numbered in one row: node 0's main memory, its on-chip memory, node 1's main memory …
+  constexpr std::size_t part() const { return raw_ >> (kOffsetBits - 1); }
+  constexpr std::uint64_t offset_in_part() const { return raw_ & (kOnChip - 1); }
   constexpr explicit operator bool() const { return raw_ != 0; }
   // REQUIRES: the sum stays within the node's offsets.
   constexpr Address operator+(std::uint64_t bytes) const { return from_raw(raw_ + bytes); }
@@ -108,6 +112,7 @@ enum class Outcome : std::uint8_t { kPending, kExecuted, kNotExecuted, kIndeterm
 struct Verb {
   VerbKind kind;
   Outcome outcome = Outcome::kPending;
+  bool emulated = false;     // masked CAS: was sent as a CAS of `guess`
   std::uint32_t length = 8;  // of a READ or WRITE
   Address target;
   std::byte* local = nullptr;  // READ: where to; WRITE: where from (never written through)
@@ -117,7 +122,6 @@ struct Verb {
   std::uint64_t swap_mask = ~std::uint64_t{0};
   std::uint64_t guess = 0;     // masked CAS: what the caller thinks the whole word is
   std::uint64_t previous = 0;  // atomics: the word before
-  bool emulated = false;       // masked CAS: was sent as a CAS of `guess`
 
   // The word that a (masked) compare-and-swap makes of `word`.
   std::uint64_t swapped(std::uint64_t word) const {
@@ -140,7 +144,7 @@ class Endpoint;
 // after clear(). Small batches (up to kInlineVerbs) allocate nothing.
 class Batch {
  public:
-  explicit Batch(Counters* cost = nullptr) : cost_(cost) {}  // NOLINT: first_ is made by add()
+  explicit Batch(Counters* cost = nullptr) : cost_(cost) {}  // NOLINT: few_ is filled by add()
   Batch(const Batch&) = delete;  // the endpoint keeps a pointer while it is under way
   Batch& operator=(const Batch&) = delete;
 
@@ -157,10 +161,10 @@ class Batch {
 
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
-  Verb& operator[](std::size_t i) { return i < kInlineVerbs ? first_[i] : more_[i - kInlineVerbs]; }
-  const Verb& operator[](std::size_t i) const {
-    return i < kInlineVerbs ? first_[i] : more_[i - kInlineVerbs];
-  }
+  Verb& operator[](std::size_t i) { return verbs_[i]; }
+  const Verb& operator[](std::size_t i) const { return verbs_[i]; }
+  std::span<Verb> verbs() { return {verbs_, size_}; }
+  std::span<const Verb> verbs() const { return {verbs_, size_}; }
   void clear();
 
   // For fabrics.
@@ -180,25 +184,25 @@ class Batch {
   friend class Endpoint;
   static constexpr std::size_t kInlineVerbs = 4;
   Verb& add(VerbKind kind, Address target);
+  void grow();
   void set_length(Verb& verb, std::size_t length);
 
   Counters* cost_;
   std::size_t size_ = 0;
-  // Made one by one in add(): clearing all of them would cost as much as a short READ.
-  union {
-    std::array<Verb, kInlineVerbs> first_;  // NOLINT(readability-identifier-naming): private, too
-  };
-  std::vector<Verb> more_;
+  std::size_t room_ = kInlineVerbs;
+  // In few_, or in many_ from when those were too few.
+  Verb* verbs_ = reinterpret_cast<Verb*>(few_);
+  // Verbs are made one by one in add(): clearing all would cost as much as a short READ.
+  alignas(Verb) std::byte few_[kInlineVerbs * sizeof(Verb)];
+  std::unique_ptr<Verb[]> many_;
   std::unique_ptr<Error> error_;
   bool too_long_ = false;  // a length did not fit Verb::length
 };
 
 inline Verb& Batch::add(VerbKind kind, Address target) {
-  const std::size_t place = size_++;
-  if (place < kInlineVerbs) {
-    return *std::construct_at(&first_[place], Verb{.kind = kind, .target = target});
-  }
-  return more_.emplace_back(Verb{.kind = kind, .target = target});
+  if (size_ == room_) [[unlikely]]
+    grow();
+  return *std::construct_at(verbs_ + size_++, Verb{.kind = kind, .target = target});
 }
 
 inline void Batch::set_length(Verb& verb, std::size_t length) {
@@ -251,7 +255,6 @@ inline std::size_t Batch::fetch_add(Address target, std::uint64_t add_this) {
 
 inline void Batch::clear() {
   size_ = 0;
-  more_.clear();
   error_.reset();
   too_long_ = false;
 }
@@ -307,13 +310,12 @@ class Endpoint : public task::Poller {
   std::size_t buffer_bytes() const { return buffer_bytes_; }
 
  protected:
+  // By id. Verbs that are not within them never come to post().
+  virtual std::span<const std::uint64_t> node_sizes() const = 0;
   // Begins the batch. True: it has completed already. False: poll() will complete it and schedule
-  // its waiter on the worker.
+  // its waiter on the worker. REQUIRES: its targets are within their nodes, those of atomics
+  // aligned.
   virtual bool post(Batch& batch) = 0;
-  // What is wrong with the batch's targets, if anything: no such node, out of bounds, an atomic on
-  // a word that is not aligned. `node_sizes` has the size of each node.
-  std::optional<Error> misplaced(const Batch& batch,
-                                 std::span<const std::uint64_t> node_sizes) const;
   // Registered memory for buffers; fabrics that need registration override these.
   virtual std::byte* allocate_registered(std::size_t bytes);
   virtual void free_registered(std::byte* memory, std::size_t bytes);
@@ -326,10 +328,13 @@ class Endpoint : public task::Poller {
     std::byte* memory;
     std::size_t bytes;
   };
-  bool start(Batch& batch);  // turns masked CAS into CAS where emulated, posts, counts
+  bool start(Batch& batch);  // prepares, posts, counts
+  // Makes every verb ready to be posted, and adds the batch to `cost`. False: it was refused.
+  bool prepare(Batch& batch, Counters& cost);
+  // Makes a masked CAS a CAS where it is emulated.
   void prepare(Verb& verb) const;
-  void count(const Batch& batch);
-  std::uint64_t ring_doorbells(const Batch& batch);  // how many nodes the batch goes to
+  // What is wrong with a verb whose target is not within its node, or not aligned.
+  Error misplaced(const Verb& verb, std::span<const std::uint64_t> node_sizes) const;
   std::optional<Error> unregistered(const Batch& batch) const;
   bool is_registered(const std::byte* memory, std::size_t length) const;
   void give_back(std::byte* data, std::size_t size);

@@ -42,6 +42,8 @@ class Cluster {
   Result<ControlLink> open_pen(NodeId id) { return come_in(id, false); }
   // Whether the node's process is there, with the memory that is mapped here.
   Status usable(NodeId id) const;
+  // So it is with all nodes: cheaper than to ask for each.
+  bool all_usable() const { return !any_gone_.load(std::memory_order_acquire); }
   Status fence(ClientId client);
 
  private:
@@ -66,6 +68,7 @@ class Cluster {
   ClientId client_ = 0;
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<std::uint64_t> sizes_;
+  std::atomic<bool> any_gone_{false};  // while any node is, or was a moment ago
   int stop_ = -1;
   std::thread watcher_;
 };
@@ -169,9 +172,14 @@ void Cluster::watch() {
     poll(sockets.data(), sockets.size(), any_gone ? kBetweenAttempts : -1);
     if (sockets[0].revents != 0) return;
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      if (sockets[i + 1].revents != 0) nodes_[i]->gone.store(true, std::memory_order_release);
+      if (sockets[i + 1].revents != 0) {
+        nodes_[i]->gone.store(true, std::memory_order_release);
+        any_gone_.store(true, std::memory_order_release);
+      }
       if (nodes_[i]->gone && !nodes_[i]->lost) come_back(static_cast<NodeId>(i));
     }
+    any_gone_.store(std::ranges::any_of(nodes_, [](const auto& node) { return node->gone.load(); }),
+                    std::memory_order_release);
   }
 }
 
@@ -210,34 +218,29 @@ class View {
       if (!link) return fail(link.error());
       const std::size_t pen = link->welcome().pen;
       if (pen >= node::kMaxPens) return fail(ErrorCode::kCorrupt, "wire: a pen that is not there");
-      nodes_.push_back({std::move(*link), cluster_->memory(id).main_lines(pen),
-                        cluster_->memory(id).onchip_lines(pen)});
+      links_.push_back(std::move(*link));
+      parts_.push_back(cluster_->memory(id).main_lines(pen));
+      parts_.push_back(cluster_->memory(id).onchip_lines(pen));
     }
     return {};
   }
 
   const Caps& caps() const { return cluster_->caps(); }
   std::span<const std::uint64_t> sizes() const { return cluster_->sizes(); }
-  const SharedLineMemory& part_of(Address address) const {
-    const Node& node = nodes_[address.node()];
-    return address.offset() < Address::kOnChip ? node.memory : node.onchip;
-  }
+  const SharedLineMemory& part_of(Address address) const { return parts_[address.part()]; }
   Status usable(const Batch& batch) const {
-    for (std::size_t i = 0; i < batch.size(); ++i) {
-      if (Status there = cluster_->usable(batch[i].target.node()); !there) [[unlikely]]
-        return there;
+    if (cluster_->all_usable()) [[likely]]
+      return {};
+    for (const Verb& verb : batch.verbs()) {
+      if (Status there = cluster_->usable(verb.target.node()); !there) return there;
     }
     return {};
   }
 
  private:
-  struct Node {
-    ControlLink link;  // the pen is ours as long as it lives
-    SharedLineMemory memory;
-    SharedLineMemory onchip;
-  };
   std::shared_ptr<Cluster> cluster_;
-  std::vector<Node> nodes_;
+  std::vector<ControlLink> links_;       // by node: the pen is ours as long as it lives
+  std::vector<SharedLineMemory> parts_;  // by Address::part()
 };
 
 class MappedFabric final : public Fabric {

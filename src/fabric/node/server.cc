@@ -660,7 +660,7 @@ void Server::Loop::execute_verbs(Connection& connection, std::uint64_t tag, std:
                                  std::size_t answer_bytes) {
   wire::Answer answer(connection.outbox.bytes(), tag, answer_bytes);
   for (Verb& verb : verbs) {
-    const std::uint64_t offset = offset_in_part(verb.target);
+    const std::uint64_t offset = verb.target.offset_in_part();
     const bool onchip = verb.target.offset() >= Address::kOnChip;
     if (verb.kind == VerbKind::kRead) verb.local = answer.place_of_read();
     if (!fabric::execute(verb, onchip ? onchip_lines_ : main_lines_, offset)) {

@@ -165,10 +165,6 @@ void SimEndpoint::abandon_all() {
 }
 
 bool SimEndpoint::post(Batch& batch) {
-  if (auto error = misplaced(batch, cluster_->sizes)) [[unlikely]] {
-    batch.refuse(std::move(*error));
-    return true;
-  }
   if (cluster_->instant) {
     if (client_.fenced) {
       batch.refuse(Error(ErrorCode::kFenced, "this client has been shut out"));

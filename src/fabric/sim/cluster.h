@@ -181,6 +181,7 @@ class SimEndpoint final : public Endpoint {
 
  private:
   void abandon_all();
+  std::span<const std::uint64_t> node_sizes() const override { return cluster_->sizes; }
   bool post(Batch& batch) override;
   std::shared_ptr<Cluster> cluster_;
   ClientState& client_;

@@ -44,8 +44,7 @@ void LinkedEndpoint::abandon() {
 }
 
 bool LinkedEndpoint::post(Batch& batch) {
-  std::optional<Error> error = misplaced(batch, cluster_->sizes());
-  if (!error) error = too_long(batch);
+  std::optional<Error> error = too_long(batch);
   if (!error) error = unfit(batch);
   if (error) [[unlikely]] {
     batch.refuse(std::move(*error));

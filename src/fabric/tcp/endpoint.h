@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -44,6 +45,7 @@ class LinkedEndpoint : public Endpoint, protected Link::Owner {
   void close_links() { links_.clear(); }
 
  private:
+  std::span<const std::uint64_t> node_sizes() const override { return cluster_->sizes(); }
   bool post(Batch& batch) override;
   std::optional<Error> too_long(const Batch& batch) const;
   void cut(const Batch& batch, Flight& flight);
