@@ -1,0 +1,1 @@
+set(SHARES 8)
