@@ -1,1 +1,1 @@
-set(UNITY ON)
+set(SHARES 16)

@@ -364,11 +364,11 @@ struct Hammering {
   std::size_t wrong = 0;
 };
 Hammering hammer(Hotspots& hotspots, std::size_t me, std::size_t steps) {
-  constexpr std::uint64_t kKeys = 600;  // more than there are places: evictions all the time
+  constexpr std::uint64_t kHammered = 600;  // more than there are places: evictions all the time
   Hammering seen;
   Random random(me);
   for (std::size_t i = 0; i < steps; ++i) {
-    const std::uint64_t key = random.below(random.below(2) == 0 ? 20 : kKeys);
+    const std::uint64_t key = random.below(random.below(2) == 0 ? 20 : kHammered);
     if (random.below(4) == 0) {
       hotspots.found(kLeaf, key, {key % 16, static_cast<std::uint16_t>(key * 2 + me)});
     } else if (const std::optional<Spot> spot = hotspots.find(kLeaf, key)) {

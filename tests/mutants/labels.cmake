@@ -7,6 +7,11 @@ list(APPEND sources ${mutated})
 file(GLOB command CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/cli/*.cc")
 list(FILTER command EXCLUDE REGEX "/(main|bench[a-z_]*)\\.cc$")
 list(APPEND sources ${command})
+# Files that instantiate the same templates stay apart, as in the library.
+file(GLOB apart CONFIGURE_DEPENDS
+  "${PROJECT_SOURCE_DIR}/src/index/common/*.cc" "${PROJECT_SOURCE_DIR}/src/index/sherman/*.cc"
+  "${PROJECT_SOURCE_DIR}/src/index/chime/*.cc")
+set_source_files_properties(${apart} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 if(NOT TARGET mutants_on)
   add_library(mutants_on INTERFACE)
   target_compile_definitions(mutants_on INTERFACE PANDO_MUTANTS)

@@ -20,6 +20,7 @@ add_executable(conformance_on_reference
   "${PROJECT_SOURCE_DIR}/src/lab/check/linearizability.cc"
   "${PROJECT_SOURCE_DIR}/src/lab/keys.cc"
   $<TARGET_OBJECTS:conformance_test>)
+set_target_properties(conformance_on_reference PROPERTIES UNITY_BUILD ON)
 target_compile_definitions(conformance_on_reference PRIVATE PANDO_ON_REFERENCE)
 target_include_directories(conformance_on_reference PRIVATE
   "${CMAKE_CURRENT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include")
