@@ -78,8 +78,6 @@ void add_verb(Counters& counts, const Verb& verb) {
 
 std::uint64_t length_of(const Verb& verb) { return is_atomic(verb.kind) ? 8 : verb.length; }
 
-bool is_onchip(Address address) { return address.offset() >= Address::kOnChip; }
-
 // Into a part of this size; atomics only where they are aligned.
 bool fits(const Verb& verb, std::uint64_t part_size) {
   const std::uint64_t offset = verb.target.offset_in_part();
@@ -231,7 +229,7 @@ bool Endpoint::prepare(Batch& batch, Counters& cost) {
         batch.refuse(misplaced(verb, sizes));
         return false;
       }
-      size = is_onchip(verb.target) ? caps_.onchip_bytes : sizes[node];
+      size = verb.target.on_chip() ? caps_.onchip_bytes : sizes[node];
       if (std::exchange(last_batch_at_[node], batches_) != batches_) ++cost.doorbells;
     }
     if (!fits(verb, size)) [[unlikely]] {
@@ -260,7 +258,7 @@ Error Endpoint::misplaced(const Verb& verb, std::span<const std::uint64_t> node_
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("{}: there are {} memory nodes", what, node_sizes.size()));
   }
-  const bool onchip = is_onchip(verb.target);
+  const bool onchip = verb.target.on_chip();
   const std::uint64_t size = onchip ? caps_.onchip_bytes : node_sizes[node];
   if (verb.target.offset_in_part() + length_of(verb) > size) {
     return Error(

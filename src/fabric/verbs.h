@@ -83,6 +83,7 @@ class Address {
   // nodes are numbered in one row: node 0's main memory, its on-chip memory, node 1's main memory …
   constexpr std::size_t part() const { return raw_ >> (kOffsetBits - 1); }
   constexpr std::uint64_t offset_in_part() const { return raw_ & (kOnChip - 1); }
+  constexpr bool on_chip() const { return offset() >= kOnChip; }
   constexpr explicit operator bool() const { return raw_ != 0; }
   // REQUIRES: the sum stays within the node's offsets.
   constexpr Address operator+(std::uint64_t bytes) const { return from_raw(raw_ + bytes); }

@@ -163,13 +163,13 @@ void Cluster::watch() {
   constexpr int kBetweenAttempts = 50;  // milliseconds
   for (;;) {
     std::vector<pollfd> sockets = {{.fd = stop_, .events = POLLIN, .revents = 0}};
-    bool any_gone = false;
+    bool any_awaited = false;
     for (const auto& node : nodes_) {
       const int socket = node->gone ? -1 : node->link->socket().get();
       sockets.push_back({.fd = socket, .events = POLLRDHUP, .revents = 0});
-      any_gone |= node->gone && !node->lost;
+      any_awaited |= node->gone && !node->lost;
     }
-    poll(sockets.data(), sockets.size(), any_gone ? kBetweenAttempts : -1);
+    poll(sockets.data(), sockets.size(), any_awaited ? kBetweenAttempts : -1);
     if (sockets[0].revents != 0) return;
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       if (sockets[i + 1].revents != 0) {

@@ -661,9 +661,8 @@ void Server::Loop::execute_verbs(Connection& connection, std::uint64_t tag, std:
   wire::Answer answer(connection.outbox.bytes(), tag, answer_bytes);
   for (Verb& verb : verbs) {
     const std::uint64_t offset = verb.target.offset_in_part();
-    const bool onchip = verb.target.offset() >= Address::kOnChip;
     if (verb.kind == VerbKind::kRead) verb.local = answer.place_of_read();
-    if (!fabric::execute(verb, onchip ? onchip_lines_ : main_lines_, offset)) {
+    if (!fabric::execute(verb, verb.target.on_chip() ? onchip_lines_ : main_lines_, offset)) {
       answer.give_up(Error(ErrorCode::kUnavailable,
                            "a process that has stopped holds the memory that is asked for"));
       return;

@@ -207,9 +207,9 @@ void Link::send_waiting() {
 
 // The work request number posted_.
 void Link::describe(const Verb& verb, Request& request) {
-  const bool onchip = verb.target.offset() >= Address::kOnChip;
-  const std::uint64_t at = onchip ? door_.onchip_at + (verb.target.offset() - Address::kOnChip)
-                                  : door_.memory_at + verb.target.offset();
+  const bool onchip = verb.target.on_chip();
+  const std::uint64_t at =
+      (onchip ? door_.onchip_at : door_.memory_at) + verb.target.offset_in_part();
   const std::uint32_t key = onchip ? door_.onchip_key : door_.memory_key;
   request = {};
   ibv_send_wr& work = request.work;

@@ -19,8 +19,6 @@
 namespace pando::fabric::sim {
 namespace {
 
-constexpr bool is_onchip(const Verb& verb) { return verb.target.offset() >= Address::kOnChip; }
-
 // Bytes that an access moves between card and memory: whole lines.
 std::uint64_t lines_bytes(const Verb& verb) {
   const std::uint64_t begin = verb.target.offset() / kLineBytes * kLineBytes;
@@ -170,7 +168,7 @@ class Model final : public Network, private EventHandler {
     switch (verb.kind) {
       case VerbKind::kRead: {
         Time latency = 0;
-        if (!is_onchip(verb)) {
+        if (!verb.target.on_chip()) {
           at = nic.fetch.take(at, preset_.on_bus(lines_bytes(verb)));
           latency = preset_.dma_latency;
         }
@@ -178,12 +176,12 @@ class Model final : public Network, private EventHandler {
       }
       case VerbKind::kWrite:
         // Acknowledged when it is on its way to memory: nothing can overtake it there.
-        if (!is_onchip(verb)) nic.store.take(at, preset_.on_bus(lines_bytes(verb)));
+        if (!verb.target.on_chip()) nic.store.take(at, preset_.on_bus(lines_bytes(verb)));
         return nic.out.take(at, answer) + delay;
       default:
         break;
     }
-    if (!is_onchip(verb)) {
+    if (!verb.target.on_chip()) {
       nic.fetch.take(at, preset_.on_bus(kLineBytes));
       nic.store.take(at, preset_.on_bus(kLineBytes));
     }
@@ -195,8 +193,8 @@ class Model final : public Network, private EventHandler {
   // An atomic has its word to itself; so do, now and then, two words with one hash.
   Time hold_word(const Verb& verb, Time from) {
     Time& free_at = words_[(verb.target.raw() >> 3) * 0x9e3779b97f4a7c15U >> (64 - kWordBits)];
-    free_at =
-        std::max(from, free_at) + (is_onchip(verb) ? preset_.onchip_atomic : preset_.host_atomic);
+    free_at = std::max(from, free_at) +
+              (verb.target.on_chip() ? preset_.onchip_atomic : preset_.host_atomic);
     return free_at;
   }
 

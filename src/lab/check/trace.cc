@@ -53,9 +53,8 @@ std::string_view name_of(Outcome outcome) {
 }
 
 std::string describe(Address address) {
-  const bool on_chip = address.offset() >= Address::kOnChip;
-  return fmt::format("{}:{}{}", address.node(), on_chip ? "onchip:" : "",
-                     address.offset() - (on_chip ? Address::kOnChip : 0));
+  return fmt::format("{}:{}{}", address.node(), address.on_chip() ? "onchip:" : "",
+                     address.offset_in_part());
 }
 
 bool is_swap(const Verb& verb) {
