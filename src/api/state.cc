@@ -151,6 +151,20 @@ void PoolState::close_index(IndexState* index) {
   (void)run([&](pool::Operation& op) { return node.catalogue().close(op, dying->record); });
 }
 
+// Where memory has run out, as a put does.
+Task<Status> PoolState::create(index::Tree& tree, pool::Session& session) {
+  const task::TimePoint deadline = session.worker().now() + node.options().deadline;
+  for (bool again = false;; again = true) {
+    Status made;
+    {
+      pool::Operation op(session);
+      made = co_await tree.create(op);
+    }
+    if (made || made.error().code() != ErrorCode::kOutOfMemory) co_return made;
+    if (!co_await node.allocator().reclaimed(session, deadline, again)) co_return made;
+  }
+}
+
 Result<std::shared_ptr<IndexState>> PoolState::create_index(std::string_view name,
                                                             const IndexOptions& options) {
   Result<const index::Kind*> kind = index::find_kind(options.kind);
@@ -166,8 +180,9 @@ Result<std::shared_ptr<IndexState>> PoolState::create_index(std::string_view nam
   });
   if (!record) return fail(record.error());
   Result<std::unique_ptr<index::Tree>> tree = (*kind)->make(node, *record, *spelled);
-  Status made = tree ? run([&](pool::Operation& op) { return (*tree)->create(op); })
-                     : Status(fail(tree.error()));
+  Status made =
+      tree ? run_on_session([&](pool::Session& session) { return create(**tree, session); })
+           : Status(fail(tree.error()));
   if (made) {
     made = run([&](pool::Operation& op) { return catalogue.publish(op, *record); });
   }

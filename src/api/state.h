@@ -75,6 +75,7 @@ struct PoolState : std::enable_shared_from_this<PoolState> {
     pool::Operation op(session);
     co_return co_await make(op);
   }
+  Task<Status> create(index::Tree& tree, pool::Session& session);
   Result<std::unique_ptr<Lane>> take_lane();
   void return_lane(std::unique_ptr<Lane> lane);
   Result<std::shared_ptr<IndexState>> share(const pool::IndexRecord& record,

@@ -39,6 +39,7 @@ class AbandonedLocks {
            std::uint64_t mark = 0);
   // Whether a word of this compute node's may still stand there.
   bool pending(fabric::Address at) const;
+  bool none() const { return !any_.load(std::memory_order_acquire); }
   // The housekeeper's. What could not be reached stays for the next time.
   Task<Status> take_back(Operation& op);
 

@@ -286,11 +286,26 @@ Task<Result<IndexRecord>> Catalogue::begin_drop(Operation& op, std::string_view 
     } else {
       begun = co_await drop_in(op, *found);
     }
+  } else if (found->place && entry_state(found->entry.state_word) == EntryState::kDropping) {
+    auto free = co_await nobody_drops(op, *found);
+    if (!free) {
+      begun = fail(free.error());
+    } else if (*free) {
+      begun = co_await drop_in(op, *found);
+    }
   } else if (auto cleaned = co_await clean_up(op, *found); !cleaned) {
     begun = fail(cleaned.error());
   }
   const Status released = co_await lock.release(op);
   co_return after(std::move(begun), released);
+}
+
+// Whoever began to drop the entry has given up, or can do nothing any more.
+Task<Result<bool>> Catalogue::nobody_drops(Operation& op, const Found& found) {
+  const auto maker = static_cast<OwnerId>(found.entry.maker_word);
+  if (maker == node_.membership().self()) co_return !dropping_[*found.place].load();
+  if (maker == 0) co_return true;
+  co_return co_await node_.membership().gone(op, maker);
 }
 
 Task<Result<IndexRecord>> Catalogue::drop_in(Operation& op, const Found& found) {
@@ -302,10 +317,20 @@ Task<Result<IndexRecord>> Catalogue::drop_in(Operation& op, const Found& found) 
                      entry_word(record.index_id, EntryState::kDropping));
   if (Status marked = co_await op.submit(batch); !marked) co_return fail(marked.error());
   if (!batch[1].succeeded()) co_return fail(corrupt(record.entry));
+  dropping_[record.entry].store(true);
   co_return record;
 }
 
+Task<Status> Catalogue::pause_drop(Operation& op, const IndexRecord& record) {
+  dropping_[record.entry].store(false);
+  const std::uint64_t nobody = 0;
+  Batch batch(op.cost());
+  batch.write_word(catalogue_address(record.entry) + offsetof(CatalogueEntry, maker_word), &nobody);
+  co_return co_await op.submit(batch);
+}
+
 Task<Status> Catalogue::finish_drop(Operation& op, const IndexRecord& record) {
+  dropping_[record.entry].store(false);
   co_return co_await change(op, record, entry_word(record.index_id, EntryState::kDropping), 0);
 }
 

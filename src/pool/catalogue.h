@@ -1,10 +1,10 @@
 // Catalogue: the pool's indexes by name, in far memory.
 //
 // States of an entry: empty → creating → live → dropping → empty. An entry that is being created or
-// dropped names who does it. If that compute node dies, the next create or drop of the name empties
-// the entry (and creates of other names do, when the catalogue is full); the blocks that the dead
-// one had in hand are lost to the pool, since half of them may be free and in use elsewhere
-// already.
+// dropped names who does it. If that compute node dies or gives up, the next drop of the name goes
+// on with a drop, and empties an entry that was being created; the next create of the name empties
+// either (and creates of other names do, when the catalogue is full): then the blocks of the index
+// are lost to the pool.
 //
 // Every method looks at and changes entries under the catalogue lock, a remote lock with an owner,
 // taken over when the owner is gone. It is not held between the two steps of create() and drop().
@@ -61,9 +61,11 @@ class Catalogue {
   Task<Status> close(Operation& op, const IndexRecord& record);
 
   // kNotFound; kBusy naming how many compute nodes use it (dead ones do not count). After
-  // begin_drop nobody can open it; free its blocks, then finish_drop.
+  // begin_drop nobody can open it; free its blocks, then finish_drop. Where they cannot be freed
+  // now, pause_drop: the next begin_drop, of whatever compute node, goes on.
   Task<Result<IndexRecord>> begin_drop(Operation& op, std::string_view name);
   Task<Status> finish_drop(Operation& op, const IndexRecord& record);
+  Task<Status> pause_drop(Operation& op, const IndexRecord& record);
 
   // Those that are live.
   Task<Result<std::vector<IndexRecord>>> list(Operation& op);
@@ -75,6 +77,7 @@ class Catalogue {
   Task<Result<bool>> clean_up(Operation& op, const Found& found);
   Task<Result<IndexRecord>> create_in(Operation& op, std::size_t entry, std::string_view name,
                                       std::uint32_t format_version, std::string_view options);
+  Task<Result<bool>> nobody_drops(Operation& op, const Found& found);
   Task<Result<IndexRecord>> drop_in(Operation& op, const Found& found);
   Task<Result<std::uint32_t>> users(Operation& op, const CatalogueEntry& entry);
   Task<Status> mark_user(Operation& op, std::size_t entry, bool uses);
@@ -84,6 +87,7 @@ class Catalogue {
   ComputeNode& node_;
   std::atomic<bool> locked_{false};  // by a coroutine of this compute node
   std::array<std::atomic<std::uint32_t>, kMaxIndexes> opened_{};  // changed under the lock
+  std::array<std::atomic<bool>, kMaxIndexes> dropping_{};  // by a coroutine of this compute node
 };
 
 }  // namespace pando::pool

@@ -30,6 +30,8 @@
 
 namespace pando::pool {
 
+class Recycler;
+
 class ComputeNode {
  public:
   // Between beats, if the lease is not so short that it asks for more.
@@ -72,6 +74,7 @@ class ComputeNode {
   Allocator& allocator() { return allocator_; }
   Catalogue& catalogue() { return catalogue_; }
   AbandonedLocks& abandoned_locks() { return abandoned_locks_; }
+  Recycler& recycler() { return *recycler_; }
   // Of the pool, random. REQUIRES: open() succeeded.
   std::uint64_t pool_id() const { return pool_id_; }
 
@@ -102,6 +105,7 @@ class ComputeNode {
   Allocator allocator_;
   Catalogue catalogue_;
   AbandonedLocks abandoned_locks_;
+  const std::unique_ptr<Recycler> recycler_;
   std::uint64_t pool_id_ = 0;
 
   std::atomic<bool> stopping_{false};

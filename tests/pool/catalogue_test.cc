@@ -180,8 +180,27 @@ TEST(Catalogue, CrashedDrops) {
   EXPECT_EQ(code(calls.open("a")), ErrorCode::kNotFound);
   EXPECT_TRUE(calls.names().empty());
   calls.create("a");
-  EXPECT_EQ(code(calls.begin_drop("b")), ErrorCode::kNotFound);
+  EXPECT_TRUE(calls.begin_drop("b"));  // and goes on with it
   EXPECT_EQ(calls.names(), std::set<std::string>{"a"});
+}
+
+TEST(Catalogue, ADropIsGoneOnWithByWhoeverWants) {
+  Cluster cluster(4 * kMiB);
+  Member member = cluster.join();
+  Member other = cluster.join();
+  Calls calls{member};
+  Calls others{other};
+  calls.create("a");
+  const IndexRecord record = calls.begin_drop("a").value();
+  EXPECT_EQ(code(calls.begin_drop("a")), ErrorCode::kNotFound);  // it is under way
+  EXPECT_EQ(code(others.begin_drop("a")), ErrorCode::kNotFound);
+  {
+    Operation op(*member.session);
+    ASSERT_TRUE(member.run(member.node->catalogue().pause_drop(op, record)));
+  }
+  EXPECT_EQ(code(calls.open("a")), ErrorCode::kNotFound);
+  EXPECT_EQ(others.begin_drop("a").value().index_id, record.index_id);
+  EXPECT_EQ(code(calls.begin_drop("a")), ErrorCode::kNotFound);
 }
 
 TEST(Catalogue, ADeadHoldersLockIsTakenOver) {
