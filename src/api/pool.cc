@@ -40,7 +40,8 @@ Status Pool::drop_index(std::string_view name) {
   Result<pool::IndexRecord> record =
       state_->run([&](pool::Operation& op) { return node.catalogue().begin_drop(op, name); });
   if (!record) return fail(record.error());
-  // Where the kind or format is unknown here, or the walk fails, the blocks are lost, not the name.
+  // Where the kind or format is unknown here, or the index is damaged, the blocks are lost, not the
+  // name. Where memory nodes do not answer, neither: dropping it again goes on.
   Status freed;
   Result<IndexOptions> options = IndexOptions::parse(record->options);
   Result<const index::Kind*> kind =
@@ -54,6 +55,13 @@ Status Pool::drop_index(std::string_view name) {
                  : Status(fail(tree.error()));
   } else {
     freed = fail(kind.error());
+  }
+  if (!freed && (freed.error().code() == ErrorCode::kUnavailable ||
+                 freed.error().code() == ErrorCode::kIndeterminate ||
+                 freed.error().code() == ErrorCode::kTimeout)) {
+    (void)state_->run(
+        [&](pool::Operation& op) { return node.catalogue().pause_drop(op, *record); });
+    return freed;
   }
   Status finished =
       state_->run([&](pool::Operation& op) { return node.catalogue().finish_drop(op, *record); });
