@@ -17,7 +17,7 @@ constexpr std::array<std::string_view, kFaults> kNames = {"tear", "delay",   "ki
                                                           "cut",  "restart", "lose"};
 
 // Streams of random numbers, one a purpose.
-enum class Stream : std::uint64_t { kFaults, kSizes, kSettings, kData, kRoughness };
+enum class Stream : std::uint64_t { kFaults, kSizes, kSettings, kData, kRoughness, kMemory };
 
 Random stream(std::uint64_t seed, Stream purpose) {
   return Random(base::mix64(seed, 0x706c616eU + static_cast<std::uint64_t>(purpose)));
@@ -115,6 +115,16 @@ void draw_roughness(CheckPlan& plan) {
   plan.adversary.longest_delay = longest;
 }
 
+// Enough for what is alive, mostly; not for chunks of each size on each compute node, for ever.
+void draw_memory(CheckPlan& plan) {
+  Random random = stream(plan.seed, Stream::kMemory);
+  const bool short_of_it = random.below(3) == 0;
+  const unsigned few = pick(random, std::array{8u, 12u, 16u, 24u});
+  const unsigned recyclings = pick(random, std::array{2u, 5u, 10u});
+  plan.chunks = short_of_it ? few : 255;
+  plan.recyclings = short_of_it ? recyclings : 0;
+}
+
 Status check_sizes(const CheckPlan& plan) {
   const auto within = [](std::string_view name, unsigned value, unsigned most) -> Status {
     if (value >= 1 && value <= most) return {};
@@ -192,6 +202,7 @@ Result<CheckPlan> draw_plan(std::uint64_t seed, const std::string& index, FaultS
   draw_settings(plan, **kind, index.contains("keys="));
   draw_data(plan);
   draw_roughness(plan);
+  draw_memory(plan);
   if (Status ok = check_sizes(plan); !ok) return fail(ok.error());
   if (auto valid = (*kind)->normalize(plan.index); !valid) {
     // Drawn settings that do not go together: what the user gave, then.
@@ -212,9 +223,10 @@ std::string CheckPlan::command() const {
 std::string CheckPlan::describe() const {
   return fmt::format(
       "seed {}: {}, faults {}, {} memory nodes, {} compute nodes x {} clients x {} tasks x {} "
-      "operations, {} keys ({}% there at first), values of {} bytes, budget {}",
+      "operations, {} keys ({}% there at first), values of {} bytes, budget {}, {} chunks on each "
+      "memory node",
       seed, index.to_string(), faults.to_string(), memory_nodes, compute_nodes, clients, tasks,
-      operations, keys, preloaded, fmt::join(value_sizes, "/"), compute_budget);
+      operations, keys, preloaded, fmt::join(value_sizes, "/"), compute_budget, chunks);
 }
 
 }  // namespace pando::lab::check

@@ -75,6 +75,10 @@ struct CheckPlan {
   unsigned preloaded = 0;  // in percent of the keys
   std::vector<std::size_t> value_sizes;
   std::uint64_t compute_budget = 0;
+  // Chunks on each memory node: few, so that memory runs out and is recycled; or more than are ever
+  // needed.
+  unsigned chunks = 0;
+  unsigned recyclings = 0;  // that are asked for, whether memory has run out or not
   bool native_masked_cas = true;
   // All clients together fill the index and empty it again, in order, so that it grows and shrinks.
   bool waves = false;

@@ -42,6 +42,9 @@ Counts counts_of(const CheckCoverage& coverage) {
       {"undecided", coverage.undecided},
       {"lost_bytes", coverage.lost_bytes},
       {"inherited_blocks", coverage.inherited_blocks},
+      {"out_of_memory", coverage.out_of_memory},
+      {"recyclings", coverage.recyclings},
+      {"recycled_chunks", coverage.recycled_chunks},
   };
   counts.insert(counts.end(), coverage.index.begin(), coverage.index.end());
   return counts;

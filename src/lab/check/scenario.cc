@@ -15,6 +15,7 @@
 #include "lab/check/request.h"
 #include "pool/census.h"
 #include "pool/layout.h"
+#include "pool/recycler.h"
 #include <pando/pando.h>
 
 namespace pando::lab::check {
@@ -29,7 +30,6 @@ using fabric::sim::Simulation;
 using fabric::sim::Time;
 
 constexpr std::string_view kIndexName = "checked";
-constexpr std::uint64_t kNodeBytes = std::uint64_t{64} << 20;
 constexpr std::chrono::milliseconds kLease{4};
 // Long: locks are not fair, and some seeds make a round trip last for a tenth of a millisecond.
 constexpr std::chrono::milliseconds kDeadline{500};
@@ -80,12 +80,17 @@ class Scenario {
     bool held = false;  // dead
   };
 
+  std::uint64_t node_bytes() const {
+    return (std::uint64_t{plan_.chunks} + 1) * pool::kChunkBytes;  // one for superblock and tables
+  }
+  bool short_of_memory() const { return plan_.recyclings > 0; }
+
   void problem(std::string what) { outcome_.problems.push_back(std::move(what)); }
 
   // ---- Setting up
 
   bool set_up() {
-    auto made = Simulation::make({.bytes = kNodeBytes * plan_.memory_nodes,
+    auto made = Simulation::make({.bytes = node_bytes() * plan_.memory_nodes,
                                   .nodes = plan_.memory_nodes,
                                   .native_masked_cas = plan_.native_masked_cas,
                                   .huge_pages = false,
@@ -142,6 +147,7 @@ class Scenario {
       if (random_.below(100) >= plan_.preloaded) continue;
       const std::string value = requests_.new_value();
       const Status put = nodes_.front().index->put(key, value);
+      if (!put && excused(put.error().code())) continue;
       if (!put) return complain("preloading", put.error());
       recorder_.set_initial(key, value);
     }
@@ -170,6 +176,8 @@ class Scenario {
     for (unsigned i = 0; i < plan_.operations; ++i) {
       ++outcome_.coverage.operations;
       const Status done = co_await operate(node, worker, index, requests_.draw(random));
+      if (!done && done.error().code() == ErrorCode::kOutOfMemory)
+        ++outcome_.coverage.out_of_memory;
       if (done || is_answer(done.error().code())) continue;
       const bool for_good = done.error().code() == ErrorCode::kFenced ||
                             (done.error().code() == ErrorCode::kDataLost && random.below(4) == 0);
@@ -223,6 +231,7 @@ class Scenario {
 
   // An error that some fault explains.
   bool excused(ErrorCode code) const {
+    if (code == ErrorCode::kOutOfMemory) return short_of_memory();
     if (faults_over_ && !lost_memory_) return false;
     const FaultSet& faults = plan_.faults;
     switch (code) {
@@ -257,6 +266,9 @@ class Scenario {
 
   void schedule_faults() {
     faults_over_ = false;
+    for (unsigned i = 0; i < plan_.recyclings; ++i) {
+      at(some_time(), [this] { some_node().pool.state().node.recycler().request(); });
+    }
     if (plan_.faults.has(Fault::kKill)) {
       for (std::uint64_t i = 1 + random_.below(3); i > 0; --i) schedule_kill();
     }
@@ -502,15 +514,29 @@ class Scenario {
       if (node.held || simulation_->is_fenced(node.client)) continue;
       living.push_back(&node.pool.state().node.allocator());
     }
-    simulation_->set_instant(true);
-    const auto census = inspector.pool.state().run(
-        [&](pool::Operation& op) { return pool::take_census(op, living); });
-    simulation_->set_instant(false);
+    if (short_of_memory()) {  // all that there is
+      inspector.pool.state().node.recycler().request();
+      let_time_pass(4 * kLeaseTime);
+    }
+    const auto count = [&] {
+      simulation_->set_instant(true);
+      auto counted = inspector.pool.state().run(
+          [&](pool::Operation& op) { return pool::take_census(op, living); });
+      simulation_->set_instant(false);
+      return counted;
+    };
+    auto census = count();
+    for (int i = 0; i < 50 && !census && census.error().code() == ErrorCode::kBusy; ++i) {
+      let_time_pass(2 * kLeaseTime);  // memory is being recycled
+      census = count();
+    }
     if (!census) return problem("counting free memory: " + census.error().message());
     for (const std::string& twice : census->twice) problem(twice);
     outcome_.coverage.lost_bytes += census->other;
     for (const Node& node : nodes_) {
       outcome_.coverage.inherited_blocks += node.pool.state().node.allocator().inherited();
+      outcome_.coverage.recyclings += node.pool.state().node.recycler().rounds();
+      outcome_.coverage.recycled_chunks += node.pool.state().node.recycler().chunks();
     }
     if (const std::uint64_t most = may_be_lost(); census->other > most) {
       problem(fmt::format("{} bytes of far memory are lost, of which faults explain {}",
@@ -524,7 +550,7 @@ class Scenario {
     if (!something_broke()) return 0;
     const FaultSet& faults = plan_.faults;
     if (faults.has(Fault::kCut) || faults.has(Fault::kRestart) || faults.has(Fault::kLose)) {
-      return kNodeBytes * plan_.memory_nodes;
+      return node_bytes() * plan_.memory_nodes;
     }
     const std::uint64_t in_hand =
         blocks(&pool::Allocator::allocated) - blocks(&pool::Allocator::freed);
@@ -614,6 +640,9 @@ CheckCoverage& CheckCoverage::operator+=(const CheckCoverage& other) {
   undecided += other.undecided;
   lost_bytes += other.lost_bytes;
   inherited_blocks += other.inherited_blocks;
+  out_of_memory += other.out_of_memory;
+  recyclings += other.recyclings;
+  recycled_chunks += other.recycled_chunks;
   add_index_counts(other.index);
   return *this;
 }
