@@ -64,12 +64,14 @@ Result<std::shared_ptr<PoolState>> PoolState::open(std::unique_ptr<fabric::Fabri
   if (state->node.fabric().clock().simulated()) {
     Lane& own = *state->housekeeper_lane_;
     own.worker.spawn(state->node.housekeeping(*own.session));
-    return state;
+  } else {
+    state->housekeeper_ = std::thread([self = state.get()] {
+      Lane& own = *self->housekeeper_lane_;
+      own.worker.run(self->node.housekeeping(*own.session));
+    });
   }
-  state->housekeeper_ = std::thread([self = state.get()] {
-    Lane& own = *self->housekeeper_lane_;
-    own.worker.run(self->node.housekeeping(*own.session));
-  });
+  // With the heart beating: it may take a while.
+  if (Status stays = state->node.fabric().stay(true); !stays) return fail(stays.error());
   return state;
 }
 
@@ -81,14 +83,18 @@ Result<Pool> PoolState::open_pool(std::unique_ptr<fabric::Fabric> fabric,
 }
 
 PoolState::~PoolState() {
+  // What they have under way ends before this compute node says that it leaves.
+  for (auto& place : parked_) delete place.exchange(nullptr);
+  spare_.clear();
   if (housekeeper_lane_ != nullptr) {
+    // From here on the memory nodes need not remember it, should it not come to say that it leaves.
+    (void)node.fabric().stay(false);
     node.stop();
     if (housekeeper_.joinable()) housekeeper_.join();
     housekeeper_lane_->worker.run();  // the simulated one
-    // What fails to be given back is found out by the others, as after a crash.
+    // Where this fails, it is found out by the others, as after a crash.
     (void)housekeeper_lane_->worker.run(node.close(*housekeeper_lane_->session));
   }
-  for (auto& place : parked_) delete place.load();
 }
 
 Result<std::unique_ptr<Lane>> PoolState::make_lane() {

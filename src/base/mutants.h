@@ -40,6 +40,8 @@ enum class Mutant : std::uint8_t {
   kNoRepair,       // what the dead left half done is taken for whole
   kNoLeaving,      // a merger does not say whom it is about to absorb
   kForgottenLock,  // a lock whose CAS had an unknown outcome is not given back
+  // Clients that come, go and come back
+  kOldGeneration,  // tcp: a connection of an older generation is let in, and used
   // What the dead held free
   kBegunIsFree,       // a listed block is taken for free though its holder had begun to use it
   kGivenWhileListed,  // a block goes to a shared stack while its holder's ledger lists it

@@ -9,6 +9,7 @@
 //   std::span<const std::uint64_t> sizes() const;             of the nodes
 //   const Memory& part_of(Address address) const;             a BasicLineMemory
 //   Status usable(const Batch& batch) const;                  whether its nodes can be used now
+//   Task<Status> fence(task::Worker& worker, ClientId client);
 #pragma once
 
 #include <cstddef>
@@ -71,6 +72,7 @@ class LocalEndpoint final : public Endpoint {
   }
   bool pending() const override { return first_ != nullptr; }
   void abandon() override { first_ = last_ = nullptr; }
+  Task<Status> fence(ClientId client) override { return view_.fence(worker(), client); }
 
  private:
   // Of a batch that is queued. A READ of 1 KiB gains nothing before most of its lines are asked

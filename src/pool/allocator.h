@@ -77,8 +77,9 @@ class Allocator {
   // The housekeeper's: moves what is safe to the free lists, spills surplus to far memory, gives
   // away what the dead held free, and tells.
   Task<Status> collect(Operation& op);
-  // At a clean close: gives every free block of this compute node to the shared stacks.
-  Task<Status> give_back_all(Operation& op);
+  // At a clean close: gives every free block of this compute node to the shared stacks. False: some
+  // are retired and may still be read by others; the ledger lists them, for who settles it.
+  Task<Result<bool>> give_back_all(Operation& op);
 
  private:
   struct State;

@@ -89,6 +89,7 @@ struct Allocator::State {
   Task<Result<std::size_t>> write_ledger(Operation& op);
   Task<Status> grow_ledger(Operation& op, std::size_t count);
   Task<Status> close_ledger(Operation& op);
+  Task<Status> finish_ledger(Operation& op);
   std::size_t ledger_pages();
   Task<Status> inherit(Operation& op);
   Task<void> settle_estates(Operation& op);

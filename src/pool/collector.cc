@@ -181,15 +181,20 @@ Task<Status> Allocator::State::tidy(Operation& op) {
   co_return co_await stash(op);
 }
 
-Task<Status> Allocator::give_back_all(Operation& op) {
-  if (Status spilled = co_await state_->spill(op, 0, 0); !spilled) co_return spilled;
+Task<Result<bool>> Allocator::give_back_all(Operation& op) {
+  if (Status spilled = co_await state_->spill(op, 0, 0); !spilled) co_return fail(spilled.error());
   for (std::size_t i = 0; i < kClasses; ++i) {
     const BlockKind kind = kind_at(i);
     const std::size_t size_class = size_class_at(i);
     if (size_class < block_class(kind, 1)) continue;
-    if (Status given = co_await state_->give_back(op, kind, size_class); !given) co_return given;
+    if (Status given = co_await state_->give_back(op, kind, size_class); !given) {
+      co_return fail(given.error());
+    }
   }
-  co_return co_await state_->close_ledger(op);
+  const bool all = state_->waiting() == 0;
+  const Status told = all ? co_await state_->close_ledger(op) : co_await state_->finish_ledger(op);
+  if (!told) co_return fail(told.error());
+  co_return all;
 }
 
 Task<Status> Allocator::State::give_back(Operation& op, BlockKind kind, std::size_t size_class) {

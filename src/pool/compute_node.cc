@@ -14,7 +14,7 @@ using fabric::Batch;
 using fabric::Buffer;
 using fabric::NodeId;
 
-// How long close() waits for retired blocks to become safe, so that they are not lost.
+// How long close() waits for retired blocks to become safe; what is not by then, others settle.
 constexpr std::size_t kCloseRounds = 100;
 
 }  // namespace
@@ -43,7 +43,7 @@ Task<Status> ComputeNode::open(Session& session) {
     pool_id_ = formatted->pool_id;
     if (Status joined = co_await membership_.join(op); !joined) co_return joined;
     if (Status all = co_await memory_nodes_.open(op, formatted->nodes); !all) {
-      (void)co_await membership_.leave(op);
+      (void)co_await membership_.leave(op, false);
       co_return all;
     }
   }
@@ -59,9 +59,46 @@ Task<Status> ComputeNode::close(Session& session) {
     if (epochs_.current() == before) co_await session.worker().sleep_for(hurried_beat());
   }
   limbo_.collect();
+  if (Status resting = co_await come_to_rest(session); !resting) co_return resting;
   Operation op(session);
-  if (Status given = co_await allocator_.give_back_all(op); !given) co_return given;
-  co_return co_await membership_.leave(op);
+  const Result<bool> all_given = co_await allocator_.give_back_all(op);
+  if (!all_given) co_return fail(all_given.error());
+  if (Status proved = co_await prove_rest(op); !proved) co_return proved;
+  co_return co_await membership_.leave(op, !*all_given);
+}
+
+// Steps 2 and 3 of leaving may need a memory node that cannot be reached now, but soon. The heart
+// beats on meanwhile: who leaves is not dead yet.
+Task<Status> ComputeNode::come_to_rest(Session& session) {
+  for (const task::TimePoint until = session.worker().now() + task::Duration(options_.lease);;) {
+    {
+      Operation op(session);
+      const Status freed = co_await abandoned_locks_.take_back(op);
+      const Status settled = co_await unsettled_.settle(op);
+      if (freed && settled) co_return Status{};
+      if (session.worker().now() >= until) co_return freed ? settled : freed;
+      if (Status beat = co_await membership_.beat(op); !beat) co_return beat;
+    }
+    co_await session.worker().sleep_for(hurried_beat());
+  }
+}
+
+// Step 3: a verb at every memory node.
+Task<Status> ComputeNode::prove_rest(Operation& op) {
+  if (abandoned_locks_.any() || unsettled_.any()) {
+    co_return fail(
+        ErrorCode::kUnavailable,
+        "a memory node did not answer: this compute node cannot leave, and will be taken "
+        "for dead");
+  }
+  const std::vector<NodeId> nodes = memory_nodes_.all();
+  Buffer buffer = op.buffer(nodes.size() * 8);
+  Batch batch(op.cost());
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    batch.read(superblock_field(nodes[i], offsetof(Superblock, state_word)), buffer.data() + i * 8,
+               8);
+  }
+  co_return co_await op.submit(batch);
 }
 
 // ---- Sessions ----
@@ -85,13 +122,21 @@ void ComputeNode::remove_session(Session* session) {
 
 // ---- Housekeeping ----
 
+// Each part whatever became of the others: a memory node that does not answer must not keep locks
+// at another one.
 Task<Status> ComputeNode::upkeep(Session& session) {
   Operation op(session);
   co_await allocator_.tell(op);  // first: until then what was taken dies with this compute node
-  if (Status beat = co_await membership_.beat(op); !beat) co_return beat;
+  const Status beat = co_await membership_.beat(op);
+  if (!beat && beat.error().code() == ErrorCode::kFenced) co_return beat;
   co_await memory_nodes_.look(op);
-  if (Status freed = co_await abandoned_locks_.take_back(op); !freed) co_return freed;
-  co_return co_await allocator_.collect(op);
+  const Status freed = co_await abandoned_locks_.take_back(op);
+  const Status settled = co_await unsettled_.settle(op);
+  const Status collected = co_await allocator_.collect(op);
+  for (const Status& each : {beat, freed, settled, collected}) {
+    if (!each) co_return each;
+  }
+  co_return Status{};
 }
 
 Task<void> ComputeNode::housekeeping(Session& session) {

@@ -399,6 +399,20 @@ Task<Status> Allocator::State::push(Operation& op, std::span<const FreeRun> runs
   co_return pushed;
 }
 
+// Everything that is held, as far as there is room: this compute node goes and leaves it.
+Task<Status> Allocator::State::finish_ledger(Operation& op) {
+  if (!inherited) {
+    if (Status done = co_await inherit(op); !done) co_return done;
+  }
+  for (;;) {
+    const auto lacking = co_await write_ledger(op);
+    if (!lacking) co_return fail(lacking.error());
+    const std::size_t room = Ledger::kMaxPages - ledger_pages();
+    if (*lacking == 0 || room == 0) co_return Status{};
+    if (Status grown = co_await grow_ledger(op, std::min(room, *lacking)); !grown) co_return grown;
+  }
+}
+
 Task<Status> Allocator::State::close_ledger(Operation& op) {
   std::vector<Ledger::Mark> marks;
   {

@@ -81,7 +81,7 @@ struct Membership::State {
   Task<Result<bool>> claim(Operation& op, const Snapshot& seen);
   Task<Status> forget_predecessor(Operation& op);
   Task<Status> first_announcement(Operation& op);
-  Task<Status> beat(Operation& op);
+  Task<Result<Buffer>> beat(Operation& op);
   // What of the pulse is written: the last word only where the pool has grown, or can.
   std::size_t pulse_bytes() const {
     const bool grows = node.fabric().may_grow() || pulse[2] > 0;
@@ -100,6 +100,7 @@ struct Membership::State {
   ComputeNode& node;
   std::atomic<OwnerId> self{0};
   std::atomic<bool> beating{false};
+  std::atomic<bool> looking_after{false};
   std::atomic<std::uint64_t> wanted{0};
   std::atomic<bool> estates{false};  // the last beat saw slots of the dead that have a ledger
   // The beating coroutine's alone.
@@ -228,11 +229,11 @@ Task<Status> Membership::State::first_announcement(Operation& op) {
   co_return Status{};
 }
 
-Task<Status> Membership::leave(Operation& op) {
+Task<Status> Membership::leave(Operation& op, bool leaves_ledger) {
   const OwnerId me = self();
   if (me == 0) co_return Status{};
   Slot slot = Slot::from_word(state_->own_word);
-  slot.state = SlotState::kFree;
+  slot.state = leaves_ledger ? SlotState::kDead : SlotState::kFree;
   Batch batch(op.cost());
   batch.compare_swap(owner_address(owner_slot(me)), state_->own_word, slot.word());
   if (Status left = co_await op.submit(batch); !left) co_return left;
@@ -263,17 +264,27 @@ class Turn {
 
 }  // namespace
 
+// Who looks after the silent may wait long for a memory node that does not answer; the heart beats
+// on meanwhile, by another coroutine or thread.
 Task<Status> Membership::beat(Operation& op) {
-  const Turn turn(state_->beating);
-  if (!turn || self() == 0) co_return Status{};
-  co_return co_await state_->beat(op);
+  Result<Buffer> slots = fail(ErrorCode::kBusy);
+  {
+    const Turn turn(state_->beating);
+    if (!turn || self() == 0) co_return Status{};
+    slots = co_await state_->beat(op);
+  }
+  if (!slots) co_return fail(slots.error());
+  const Turn turn(state_->looking_after);
+  if (!turn) co_return Status{};
+  const Snapshot seen(*slots);
+  co_return co_await state_->look_after(op, seen, seen.members());
 }
 
-Task<Status> Membership::State::beat(Operation& op) {
+// Returns the slots as they were seen.
+Task<Result<Buffer>> Membership::State::beat(Operation& op) {
   const std::size_t own_slot = owner_slot(self.load());
   // Announcing never goes back: joining announced more than its own operation's pin would allow.
-  pulse = {std::max(pulse[0], node.epochs().announceable()), pulse[1] + 1,
-           node.memory_nodes().known()};
+  pulse = {std::max(pulse[0], node.announceable()), pulse[1] + 1, node.memory_nodes().known()};
   Batch batch(op.cost());
   // First, so that the READ of the slots comes after it.
   batch.write(member_address(own_slot) + offsetof(MemberSlot, epoch_word),
@@ -292,11 +303,10 @@ Task<Status> Membership::State::beat(Operation& op) {
     co_return fail(ErrorCode::kFenced, "this compute node was silent and taken for dead");
   }
 
-  const std::size_t slots = seen.members();
   std::uint64_t announced = pulse[0];
   std::uint64_t nodes_known = pulse[2];
   bool left_behind = false;
-  for (std::size_t i = 0; i < slots; ++i) {
+  for (std::size_t i = 0; i < seen.members(); ++i) {
     const MemberSlot slot = seen.slot(i);
     left_behind |= is_estate(slot);
     if (Slot::from_word(slot.owner_word).state != SlotState::kAlive) continue;
@@ -306,8 +316,8 @@ Task<Status> Membership::State::beat(Operation& op) {
   estates.store(left_behind, std::memory_order_relaxed);
   node.memory_nodes().all_know(nodes_known);
   Status moved = co_await move_epoch(op, seen.epoch(), announced >= seen.epoch());
-  if (!moved) co_return moved;
-  co_return co_await look_after(op, seen, slots);
+  if (!moved) co_return fail(moved.error());
+  co_return buffer;
 }
 
 Task<Status> Membership::State::move_epoch(Operation& op, std::uint64_t epoch, bool allowed) {
@@ -361,10 +371,11 @@ bool Membership::State::suspected(std::size_t slot, std::uint64_t owner_word,
 Task<Result<bool>> Membership::State::bury(Operation& op, std::size_t slot,
                                            std::uint64_t owner_word) {
   Slot dead = Slot::from_word(owner_word);
-  const bool shut_out = !base::mutated(base::Mutant::kNoFence);
-  if (Status fenced = shut_out ? node.fabric().fence(dead.client) : Status{}; !fenced) {
-    if (fenced.error().code() == ErrorCode::kBusy) co_return false;
-    co_return fail(fenced.error());
+  if (!base::mutated(base::Mutant::kNoFence)) {
+    // What cannot be done now is tried again: by the next beat, or by who waits.
+    const Status fenced = co_await op.endpoint().fence(dead.client);
+    if (!fenced && fenced.error().code() == ErrorCode::kFenced) co_return fail(fenced.error());
+    if (!fenced) co_return false;
   }
   if (self.load() == 0) {  // nobody has waited for this one to know all memory nodes
     auto complete = co_await node.memory_nodes().reaches_all(op);

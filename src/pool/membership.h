@@ -13,6 +13,7 @@
 //
 // A slot's owner_word: {client:32, generation:24, state:8}. Free (and never used, or left) → alive
 // → free or dead → alive, one generation on. A slot whose generations are used up stays as it is.
+// Whoever leaves does so by itself, without a fence: see ComputeNode::close().
 //
 // The dead leave a ledger of the memory that they held free (ledger.h). It belongs to who has the
 // slot: the next to join there, or a living one that takes it to settle that: dead → settling, with
@@ -71,10 +72,14 @@ class Membership {
   // kBusy where all slots are taken by the living, kTimeout where some are not but cannot be
   // buried. REQUIRES: no operation has looked at far memory yet but `op`.
   Task<Status> join(Operation& op);
-  Task<Status> leave(Operation& op);
+  // Gives the slot up: `leaves_ledger` as the dead do, with a ledger for others to settle; else
+  // free for the next. REQUIRES: nothing of this compute node can happen any more but what `op`
+  // does (docs/fabrics.md, "Leaving"). An error: whether the slot is still its own is not known,
+  // and it will be taken for dead.
+  Task<Status> leave(Operation& op, bool leaves_ledger);
   // One beat: moves the heartbeat, announces the epoch, reads all slots, moves the global epoch
-  // where it can, and looks after silent members. kFenced once this node has been buried itself.
-  // Where another thread is at it already, it does nothing.
+  // where it can, and then looks after silent members, which may take long. kFenced once this node
+  // has been buried itself. Where another one is at either already, it leaves that alone.
   Task<Status> beat(Operation& op);
 
   // Memory is waiting for the global epoch to get to `epoch`: with the next beat, asks all compute

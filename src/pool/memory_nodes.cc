@@ -177,7 +177,7 @@ Task<Result<bool>> MemoryNodes::format(Operation& op, NodeId id) {
       if (op.worker().now() - formatter.since < task::Duration(node_.options().lease)) {
         co_return false;
       }
-      if (!node_.fabric().fence(static_cast<ClientId>(state))) co_return false;
+      if (!co_await op.endpoint().fence(static_cast<ClientId>(state))) co_return false;
     }
     auto taken = co_await swap_state(op, id, state, self);
     if (!taken) co_return fail(taken.error());

@@ -124,14 +124,14 @@ TEST(Embedded, ClientIdsCountFromOneAndAreNotUsedAgain) {
 }
 
 TEST(Embedded, AClientIsFencedOnceItsObjectIsGone) {
-  const auto first = open_fabric("embedded:1MiB").value();
-  auto second = first->attach().value();
-  const Status busy = first->fence(2);
+  Client first(open_fabric("embedded:1MiB").value());
+  auto second = first.fabric().attach().value();
+  const Status busy = first.fence(2);
   ASSERT_FALSE(busy);
   EXPECT_EQ(busy.error().code(), ErrorCode::kBusy);
   EXPECT_THAT(busy.error().detail(), HasSubstr("client 2"));
   second.reset();
-  EXPECT_TRUE(first->fence(2));
+  EXPECT_TRUE(first.fence(2));
 }
 
 TEST(Embedded, ALoneTaskDoesNotSuspend) {

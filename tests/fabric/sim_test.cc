@@ -415,7 +415,7 @@ TEST_P(Adversary, NothingOfAFencedClientTakesEffect) {
   simulation_->after_steps(victim, 20, Counted::kAll,
                            [&] { simulation_->hold(victim, std::nullopt); });
   simulation_->engine().run_until([] { return false; }, simulation_->time() + kMillisecond);
-  ASSERT_TRUE(client(1).fabric().fence(victim));
+  ASSERT_TRUE(client(1).fence(victim));
   const std::uint64_t last = client(1).read_word({0, 64});
   EXPECT_GE(last, 20u);
   simulation_->release(victim);

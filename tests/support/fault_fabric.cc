@@ -112,6 +112,7 @@ class FaultEndpoint final : public fabric::Endpoint {
 
   bool poll() override { return false; }  // batches complete inline
   bool pending() const override { return false; }
+  Task<Status> fence(fabric::ClientId client) override { return inner_->fence(client); }
 
  private:
   std::span<const std::uint64_t> node_sizes() const override { return node_sizes_; }
@@ -219,7 +220,6 @@ class FaultFabric final : public fabric::Fabric {
     }
     return std::make_unique<FaultEndpoint>(std::move(*endpoint), std::move(sizes), faults_);
   }
-  Status fence(fabric::ClientId client) override { return inner_->fence(client); }
   // The other client has no faults.
   Result<std::unique_ptr<fabric::Fabric>> attach() override { return inner_->attach(); }
 

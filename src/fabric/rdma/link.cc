@@ -51,8 +51,7 @@ void Link::let_in(const wire::Welcome& /*welcome*/) {
 
 bool Link::take(const wire::Frame& frame, std::span<const std::byte> body) {
   if (frame.kind == wire::Kind::kRefusal) {
-    const Status why = wire::parse_status(body);
-    refused(why ? Error(ErrorCode::kCorrupt) : why.error());
+    refused(Error(refusal(body)));
     return false;
   }
   const Result<wire::Door> door = wire::parse_door(frame, body);

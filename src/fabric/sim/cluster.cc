@@ -1,5 +1,7 @@
 #include "fabric/sim/cluster.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -157,11 +159,33 @@ void SimEndpoint::abandon_all() {
   for (Flight* flight = client_.flights; flight != nullptr && in_flight > 0;) {
     Flight* const next = flight->next;
     if (flight->endpoint == this) {
+      for (const Verb& verb : flight->batch->verbs()) {
+        if (verb.kind != VerbKind::kRead) tell_unsettled(verb.target.node());
+      }
       cluster_->network->abandon(*flight);
       cluster_->forget(*flight);
     }
     flight = next;
   }
+}
+
+Task<Status> SimEndpoint::fence(ClientId id) {
+  ClientState* const target = cluster_->find(id);
+  if (target == nullptr) {
+    co_return fail(ErrorCode::kInvalidArgument,
+                   fmt::format("there is no client {}: the last that came in is {}", id,
+                               cluster_->clients.size()));
+  }
+  if (target->fenced) co_return Status{};
+  for (std::size_t node = 0; node < cluster_->nodes.size(); ++node) {
+    const bool cut = client_.cut_until[node] > cluster_->engine.time();
+    if (cluster_->nodes[node].up && !cut) continue;
+    co_return fail(ErrorCode::kBusy, fmt::format("memory node {} cannot be told", node));
+  }
+  target->fenced = true;
+  ++cluster_->coverage.fenced;
+  cluster_->network->shut_out(*target);
+  co_return Status{};
 }
 
 bool SimEndpoint::post(Batch& batch) {

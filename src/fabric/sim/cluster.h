@@ -176,6 +176,7 @@ class SimEndpoint final : public Endpoint {
   bool poll() override { return false; }  // the cluster schedules waiters itself
   bool pending() const override { return in_flight > 0; }
   void abandon() override { abandon_all(); }
+  Task<Status> fence(ClientId client) override;
 
   std::size_t in_flight = 0;
 

@@ -33,19 +33,6 @@ class SimFabric final : public Fabric {
     }
     return std::make_unique<SimEndpoint>(cluster_, client_, worker);
   }
-  Status fence(ClientId client) override {
-    ClientState* const target = cluster_->find(client);
-    if (target == nullptr || target->fenced) return {};
-    for (std::size_t node = 0; node < cluster_->nodes.size(); ++node) {
-      const bool cut = client_.cut_until[node] > cluster_->engine.time();
-      if (cluster_->nodes[node].up && !cut) continue;
-      return fail(ErrorCode::kBusy, fmt::format("memory node {} cannot be told", node));
-    }
-    target->fenced = true;
-    ++cluster_->coverage.fenced;
-    cluster_->network->shut_out(*target);
-    return {};
-  }
   Result<std::unique_ptr<Fabric>> attach() override {
     return std::make_unique<SimFabric>(cluster_);
   }

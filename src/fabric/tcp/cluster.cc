@@ -99,6 +99,7 @@ Status Cluster::come_in(NodeId id, std::uint64_t life, const wire::Place& place)
   node->life = welcome.life;
   Status fits = check_new(*node, welcome);
   if (fits && inspect_) fits = inspect_(id, *link);
+  if (fits && stays_.load()) fits = link->stay(true, options_.timeout);
   if (!fits) {
     (void)link->leave(options_.timeout);
     return fits;
@@ -192,7 +193,8 @@ Cluster::~Cluster() {
     registry_->client().cancel();
     watcher_.join();
   }
-  // Best effort: whoever does not hear it takes this client for dead some time.
+  // Whoever does not hear it forgets this client some time after its connections have ended, or
+  // fences it when others find it dead.
   for (const auto& node : nodes_) {
     if (node->control) (void)node->control->leave(options_.timeout);
   }
@@ -200,7 +202,7 @@ Cluster::~Cluster() {
 
 wire::Proof Cluster::proof(const Node& node, wire::Purpose purpose, bool joins) const {
   return {.client = client_,
-          .generation = 1,
+          .generation = 0,
           .purpose = purpose,
           .joins = static_cast<std::uint8_t>(joins ? 1 : 0),
           .life = node.life};
@@ -212,35 +214,27 @@ wire::ClientHandshake Cluster::handshake(NodeId id, std::uint32_t generation) {
   return {options_.key, options_.cluster, wanted};
 }
 
-// At every node that is known. One that is not has never been used by anybody: a pool uses a new
-// node only once all its compute nodes know it.
-Status Cluster::fence(ClientId client) {
+Status Cluster::stay(bool stays) {
+  stays_.store(stays);  // nodes that come later are told when they come
   for (Node* const node : view_.load()->nodes) {
     if (node == nullptr) continue;
-    if (Status fenced = fence_at(*node, client); !fenced) return fenced;
+    if (Status told = stay_at(*node, stays); !told) return told;
   }
   return {};
 }
 
-Status Cluster::fence_at(Node& node, ClientId client) {
+Status Cluster::stay_at(Node& node, bool stays) {
   const std::scoped_lock lock(node.mutex);
-  Status done;
-  if (node.control) done = node.control->fence(client, options_.timeout);
-  if (!node.control || (!done && done.error().code() == ErrorCode::kUnavailable)) {
-    // The connection broke, as connections do. To fence twice does no harm.
-    node.control.reset();
-    Result<wire::ControlLink> link =
-        connect(node.place(), proof(node, wire::Purpose::kControl, false));
-    if (link) {
-      node.control.emplace(std::move(*link));
-      done = node.control->fence(client, options_.timeout);
-    } else {
-      done = fail(link.error());
-    }
-  }
-  // Memory that is gone cannot be harmed.
-  if (!done && done.error().code() == ErrorCode::kDataLost) return {};
-  return done;
+  Status told;
+  if (node.control) told = node.control->stay(stays, options_.timeout);
+  if (node.control && (told || told.error().code() != ErrorCode::kUnavailable)) return told;
+  // The connection broke, as connections do.
+  node.control.reset();
+  Result<wire::ControlLink> link =
+      connect(node.place(), proof(node, wire::Purpose::kControl, false));
+  if (!link) return fail(link.error());
+  node.control.emplace(std::move(*link));
+  return node.control->stay(stays, options_.timeout);
 }
 
 }  // namespace pando::fabric::tcp
