@@ -174,12 +174,21 @@ Result<std::shared_ptr<IndexState>> PoolState::create_index(std::string_view nam
   Result<std::unique_ptr<index::Tree>> tree = (*kind)->make(node, *record, *spelled);
   Status made = tree ? run([&](pool::Operation& op) { return (*tree)->create(op); })
                      : Status(fail(tree.error()));
-  if (made) {
-    made = run([&](pool::Operation& op) { return catalogue.publish(op, *record); });
-  }
   if (!made) {
     (void)run([&](pool::Operation& op) { return catalogue.abandon(op, *record); });
     return fail(made.error());
+  }
+  made = run([&](pool::Operation& op) { return catalogue.publish(op, *record); });
+  if (!made) {
+    // It may have happened though its answer was lost: then there is nothing to take back.
+    const Status withdrawn =
+        run([&](pool::Operation& op) { return catalogue.withdraw(op, *record); });
+    const bool live = !withdrawn && withdrawn.error().code() == ErrorCode::kNotFound;
+    if (withdrawn) {
+      (void)run([&](pool::Operation& op) { return (*tree)->destroy(op); });
+      (void)run([&](pool::Operation& op) { return catalogue.finish_drop(op, *record); });
+    }
+    if (!live) return fail(made.error());
   }
   Result<pool::IndexRecord> opened =
       run([&](pool::Operation& op) { return catalogue.open(op, name); });

@@ -117,6 +117,7 @@ struct Allocator::State {
   Ledger ledger;
 
   // The housekeeper's alone.
+  std::size_t page_limit = Ledger::kUsualPages;
   std::uint64_t chain = 0;   // the first page of this compute node's slot
   bool chain_known = false;  // it was read
   bool inherited = false;    // nothing of a predecessor's is listed there any more

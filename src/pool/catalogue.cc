@@ -174,7 +174,10 @@ Task<Result<IndexRecord>> Catalogue::create_in(Operation& op, std::size_t entry,
               sizeof(bytes) - kAfterState);
   // After the WRITE, so an entry with a state has its bytes.
   batch.compare_swap(state_address(entry), 0, entry_word(id, EntryState::kCreating));
-  if (Status made = co_await op.submit(batch); !made) co_return fail(made.error());
+  if (Status made = co_await op.submit(batch); !made) {
+    empty_later(entry, entry_word(id, EntryState::kCreating));
+    co_return fail(made.error());
+  }
   if (!batch[1].succeeded()) co_return fail(corrupt(entry));
   bytes.state_word = entry_word(id, EntryState::kCreating);
   co_return record_of(bytes, entry);
@@ -196,7 +199,28 @@ Task<Status> Catalogue::publish(Operation& op, const IndexRecord& record) {
 }
 
 Task<Status> Catalogue::abandon(Operation& op, const IndexRecord& record) {
-  co_return co_await change(op, record, entry_word(record.index_id, EntryState::kCreating), 0);
+  Status abandoned =
+      co_await change(op, record, entry_word(record.index_id, EntryState::kCreating), 0);
+  if (!abandoned && abandoned.error().code() != ErrorCode::kNotFound) {
+    empty_later(record.entry, entry_word(record.index_id, EntryState::kCreating));
+  }
+  co_return abandoned;
+}
+
+Task<Status> Catalogue::withdraw(Operation& op, const IndexRecord& record) {
+  Status withdrawn = co_await change(op, record, entry_word(record.index_id, EntryState::kCreating),
+                                     entry_word(record.index_id, EntryState::kDropping));
+  if (!withdrawn && withdrawn.error().code() != ErrorCode::kNotFound) {
+    empty_later(record.entry, entry_word(record.index_id, EntryState::kCreating));
+    empty_later(record.entry, entry_word(record.index_id, EntryState::kDropping));
+  }
+  co_return withdrawn;
+}
+
+// No other entry ever has this word, so it is as good as a lock's.
+void Catalogue::empty_later(std::size_t entry, std::uint64_t state_word) {
+  node_.abandoned_locks().add(state_address(entry), state_word);
+  node_.kick();
 }
 
 // ---- Open and close ----
@@ -212,6 +236,7 @@ Task<Result<IndexRecord>> Catalogue::open(Operation& op, std::string_view name) 
   } else if (found->place && entry_state(found->entry.state_word) == EntryState::kLive) {
     opened = record_of(found->entry, *found->place);
     if (Status marked = co_await mark_user(op, *found->place, true); !marked) {
+      doubt(*found->place);
       opened = fail(marked.error());
     } else {
       opened_[*found->place].fetch_add(1);
@@ -227,9 +252,32 @@ Task<Status> Catalogue::close(Operation& op, const IndexRecord& record) {
   Status closed;
   if (opened_[record.entry].load() > 0 && opened_[record.entry].fetch_sub(1) == 1) {
     closed = co_await mark_user(op, record.entry, false);
+    if (!closed) doubt(record.entry);
   }
   const Status released = co_await lock.release(op);
   co_return after(std::move(closed), released);
+}
+
+void Catalogue::doubt(std::size_t entry) {
+  unsure_[entry].store(true);
+  any_unsure_.store(true);
+}
+
+Task<Status> Catalogue::tidy(Operation& op) {
+  if (!any_unsure_.load(std::memory_order_relaxed)) co_return Status{};
+  CatalogueLock lock(*this);
+  if (Status locked = co_await lock.acquire(op); !locked) co_return fail(locked.error());
+  any_unsure_.store(false);
+  Status all;
+  for (std::size_t entry = 0; entry < kMaxIndexes; ++entry) {
+    if (!unsure_[entry].exchange(false) || opened_[entry].load() > 0) continue;
+    if (Status cleared = co_await mark_user(op, entry, false); !cleared) {
+      doubt(entry);
+      all = cleared;
+    }
+  }
+  const Status released = co_await lock.release(op);
+  co_return all ? released : all;
 }
 
 // By compare-and-swap, as newcomers clear their bits without the lock.

@@ -132,8 +132,9 @@ Task<Status> ComputeNode::upkeep(Session& session) {
   co_await memory_nodes_.look(op);
   const Status freed = co_await abandoned_locks_.take_back(op);
   const Status settled = co_await unsettled_.settle(op);
+  const Status tidied = co_await catalogue_.tidy(op);
   const Status collected = co_await allocator_.collect(op);
-  for (const Status& each : {beat, freed, settled, collected}) {
+  for (const Status& each : {beat, freed, settled, tidied, collected}) {
     if (!each) co_return each;
   }
   co_return Status{};

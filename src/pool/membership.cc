@@ -436,6 +436,15 @@ bool alive(const Snapshot& seen, fabric::ClientId client) {
 
 }  // namespace
 
+Task<Result<bool>> Membership::lives(Operation& op, fabric::ClientId client) {
+  const Turn turn(state_->beating);
+  if (!turn) co_return true;
+  Batch batch(op.cost());
+  auto slots = co_await state_->read_slots(op, batch);
+  if (!slots) co_return fail(slots.error());
+  co_return alive(Snapshot(*slots), client);
+}
+
 Task<Result<std::optional<std::size_t>>> Membership::take_estate(Operation& op) {
   if (!state_->estates.load(std::memory_order_relaxed) || self() == 0) co_return std::nullopt;
   const Turn turn(state_->beating);

@@ -91,6 +91,9 @@ class Membership {
   // lease has run out and the fence succeeded). False: alive as far as known, ask again later.
   Task<Result<bool>> gone(Operation& op, OwnerId owner);
 
+  // Whether a compute node that is not known to be dead has this id at the fabric.
+  Task<Result<bool>> lives(Operation& op, fabric::ClientId client);
+
   // The housekeeper's. A slot of the dead whose ledger is this compute node's to settle, from now
   // on until settled(), or until it is itself dead or gone; the same one again until then. Nothing:
   // there is none, as far as known. Costs nothing while no beat has seen any.

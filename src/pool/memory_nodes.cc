@@ -171,12 +171,14 @@ Task<Result<bool>> MemoryNodes::format(Operation& op, NodeId id) {
       formatter = {state, op.worker().now()};
       co_return false;
     }
-    // Formatting takes a few round trips. Who has not ended it in all of a lease is dead, or will
-    // be: it is shut out before its place is taken.
+    // Formatting takes a few round trips. Who has not ended it in all of a lease is shut out before
+    // its place is taken, once it is dead; one that lives may only be cut off from this node.
     if (state != 0) {
       if (op.worker().now() - formatter.since < task::Duration(node_.options().lease)) {
         co_return false;
       }
+      auto lives = co_await node_.membership().lives(op, static_cast<ClientId>(state));
+      if (!lives || *lives) co_return lives ? Result<bool>(false) : lives;
       if (!co_await op.endpoint().fence(static_cast<ClientId>(state))) co_return false;
     }
     auto taken = co_await swap_state(op, id, state, self);

@@ -117,9 +117,9 @@ bool Link::take_message(const wire::Frame& frame, std::span<const std::byte> bod
 
 // False: it is none to a fence.
 bool Link::take_answer(const wire::Frame& frame, std::span<const std::byte> body) {
-  const auto question =
-      frame.tag == 0 ? questions_.end() : std::ranges::find(questions_, frame.tag, &Question::tag);
-  if (question == questions_.end()) return false;
+  if (frame.tag == 0 || frame.tag > last_question_) return false;
+  const auto question = std::ranges::find(questions_, frame.tag, &Question::tag);
+  if (question == questions_.end()) return true;  // nobody waits for it any more
   Fencing& fencing = *question->fencing;
   questions_.erase(question);
   owner_.answered(fencing, wire::parse_status(body));
