@@ -247,15 +247,10 @@ Task<Result<IndexRecord>> Catalogue::open(Operation& op, std::string_view name) 
 }
 
 Task<Status> Catalogue::close(Operation& op, const IndexRecord& record) {
-  CatalogueLock lock(*this);
-  if (Status locked = co_await lock.acquire(op); !locked) co_return fail(locked.error());
-  Status closed;
-  if (opened_[record.entry].load() > 0 && opened_[record.entry].fetch_sub(1) == 1) {
-    closed = co_await mark_user(op, record.entry, false);
-    if (!closed) doubt(record.entry);
-  }
-  const Status released = co_await lock.release(op);
-  co_return after(std::move(closed), released);
+  std::atomic<std::uint32_t>& opened = opened_[record.entry];
+  if (opened.load() == 0 || opened.fetch_sub(1) > 1) co_return Status{};
+  doubt(record.entry);
+  co_return co_await tidy(op);
 }
 
 void Catalogue::doubt(std::size_t entry) {

@@ -63,7 +63,8 @@ class Catalogue {
   // The same where it has some: free them, then finish_drop(). kNotFound: it was published.
   Task<Status> withdraw(Operation& op, const IndexRecord& record);
 
-  // kNotFound. Marks this compute node as a user until close() has been called as often.
+  // kNotFound. Marks this compute node as a user until close() has been called as often: an error of
+  // that means that the mark is taken back later, by the housekeeper.
   Task<Result<IndexRecord>> open(Operation& op, std::string_view name);
   Task<Status> close(Operation& op, const IndexRecord& record);
 
@@ -96,8 +97,9 @@ class Catalogue {
 
   ComputeNode& node_;
   std::atomic<bool> locked_{false};  // by a coroutine of this compute node
-  std::array<std::atomic<std::uint32_t>, kMaxIndexes> opened_{};  // changed under the lock
-  // This compute node may be marked as a user, though opened_ is 0. Changed under the lock.
+  // Grows under the lock, so that who finds 0 there with the lock held may take the mark back.
+  std::array<std::atomic<std::uint32_t>, kMaxIndexes> opened_{};
+  // This compute node may be marked as a user, though opened_ is 0.
   std::array<std::atomic<bool>, kMaxIndexes> unsure_{};
   std::atomic<bool> any_unsure_{false};
 };

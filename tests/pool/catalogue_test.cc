@@ -4,6 +4,7 @@
 
 #include "cluster.h"
 #include "pool/catalogue_entry.h"
+#include "support/fault_fabric.h"
 
 namespace pando::pool {
 namespace {
@@ -287,6 +288,57 @@ TEST(Catalogue, CreatesOfOneNameOnManyThreadsMakeOne) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(created, 10);
+}
+
+// ---- Unknown outcomes ----
+
+// The catalogue is on node 0, whose link is cut at the verb that matters.
+class Unheard : public ::testing::Test {
+ protected:
+  // Node 0 does what it is told, and its answers are lost.
+  template <class Call>
+  auto with_answers_lost(Call call) {
+    faults_->cut(0, pando::testing::Fate::kHappensUnheard);
+    auto result = call();
+    faults_->mend(0);
+    return result;
+  }
+  void keep_house() {
+    Operation op(*first_.session);
+    ASSERT_TRUE(first_.run(first_.node->abandoned_locks().take_back(op)));
+    ASSERT_TRUE(first_.run(first_.node->catalogue().tidy(op)));
+  }
+
+  Cluster cluster_{4 * kMiB};
+  std::shared_ptr<pando::testing::Faults> faults_ = std::make_shared<pando::testing::Faults>();
+  Member first_ = [this] {
+    Member member(pando::testing::with_faults(cluster_.attach(), faults_), {});
+    EXPECT_TRUE(member.open());
+    return member;
+  }();
+  Member second_ = cluster_.join();
+};
+
+TEST_F(Unheard, ACreationThatIsAbandonedFreesTheName) {
+  Calls first{first_};
+  Calls second{second_};
+  const IndexRecord record = first.begin_create("a").value();
+  EXPECT_FALSE(with_answers_lost([&] { return first.abandon(record); }));
+  keep_house();
+  EXPECT_TRUE(second.begin_create("a")) << "though its first maker lives";
+}
+
+TEST_F(Unheard, ACloseDoesNotLeaveAUserBehind) {
+  Calls first{first_};
+  Calls second{second_};
+  first.create("a");
+  const IndexRecord record = first.open("a").value();
+  faults_->cut(0, pando::testing::Fate::kNever);
+  EXPECT_FALSE(first.close(record));
+  faults_->mend(0);
+  EXPECT_FALSE(second.begin_drop("a"));
+  keep_house();
+  EXPECT_TRUE(second.begin_drop("a"));
 }
 
 }  // namespace
