@@ -300,11 +300,7 @@ class Endpoint : public task::Poller {
     Batch& batch;
     bool await_ready() const { return endpoint.start(batch); }
     void await_suspend(std::coroutine_handle<> waiter) const { batch.waiter = waiter; }
-    Status await_resume() const {
-      if (batch.error_) [[unlikely]]
-        endpoint.tell_unsettled(batch);
-      return batch.status();
-    }
+    Status await_resume() const { return batch.status(); }
   };
   // co_await endpoint.submit(batch): one round trip. An empty batch completes at once, uncounted.
   Submission submit(Batch& batch) { return {*this, batch}; }
@@ -315,7 +311,8 @@ class Endpoint : public task::Poller {
   virtual Task<Status> fence(ClientId client) = 0;
 
   // Hears of WRITEs and atomics that may yet take effect at a node: their outcome is unknown, or
-  // who waited for them is being destroyed. Told before that coroutine hears of it, or ends.
+  // who waited for them is being destroyed. Told before that coroutine hears of it or ends, and
+  // when what this client posts to the node from then on settles them (rule 9).
   class Listener {
    public:
     virtual void unsettled(NodeId node) = 0;
@@ -349,10 +346,11 @@ class Endpoint : public task::Poller {
   virtual void free_registered(std::byte* memory, std::size_t bytes);
   // REQUIRES: called by destructors of derived classes that override free_registered.
   void free_buffers();
-  // The same for who waits for a batch that is being abandoned.
+  // Fabrics tell the listener by this.
   void tell_unsettled(NodeId node) {
     if (listener_ != nullptr) listener_->unsettled(node);
   }
+  void tell_unsettled(const Batch& batch);  // those of its verbs whose outcome is unknown
 
  private:
   friend class Buffer;
@@ -361,7 +359,6 @@ class Endpoint : public task::Poller {
     std::size_t bytes;
   };
   bool start(Batch& batch);  // prepares, posts, counts
-  void tell_unsettled(const Batch& batch);
   // Makes every verb ready to be posted, and adds the batch to `cost`. False: it was refused.
   bool prepare(Batch& batch, Counters& cost);
   // Makes a masked CAS a CAS where it is emulated.

@@ -250,7 +250,7 @@ Task<Status> Catalogue::close(Operation& op, const IndexRecord& record) {
   std::atomic<std::uint32_t>& opened = opened_[record.entry];
   if (opened.load() == 0 || opened.fetch_sub(1) > 1) co_return Status{};
   doubt(record.entry);
-  co_return co_await tidy(op);
+  co_return co_await take_marks_back(op, true);
 }
 
 void Catalogue::doubt(std::size_t entry) {
@@ -258,9 +258,9 @@ void Catalogue::doubt(std::size_t entry) {
   any_unsure_.store(true);
 }
 
-Task<Status> Catalogue::tidy(Operation& op) {
+Task<Status> Catalogue::take_marks_back(Operation& op, bool patient) {
   if (!any_unsure_.load(std::memory_order_relaxed)) co_return Status{};
-  CatalogueLock lock(*this);
+  CatalogueLock lock(*this, patient);
   if (Status locked = co_await lock.acquire(op); !locked) co_return fail(locked.error());
   any_unsure_.store(false);
   Status all;

@@ -63,8 +63,8 @@ class Catalogue {
   // The same where it has some: free them, then finish_drop(). kNotFound: it was published.
   Task<Status> withdraw(Operation& op, const IndexRecord& record);
 
-  // kNotFound. Marks this compute node as a user until close() has been called as often: an error of
-  // that means that the mark is taken back later, by the housekeeper.
+  // kNotFound. Marks this compute node as a user until close() has been called as often: an error
+  // of that means that the mark is taken back later, by the housekeeper.
   Task<Result<IndexRecord>> open(Operation& op, std::string_view name);
   Task<Status> close(Operation& op, const IndexRecord& record);
 
@@ -76,9 +76,9 @@ class Catalogue {
   // Those that are live.
   Task<Result<std::vector<IndexRecord>>> list(Operation& op);
 
-  // The housekeeper's: takes marks back that an open or close may have left. Costs nothing where
-  // none has.
-  Task<Status> tidy(Operation& op);
+  // The housekeeper's: takes marks back that an open or close may have left, unless the catalogue
+  // is locked now. Costs nothing where none has.
+  Task<Status> tidy(Operation& op) { return take_marks_back(op, false); }
 
  private:
   friend class CatalogueLock;
@@ -90,6 +90,7 @@ class Catalogue {
   Task<Result<IndexRecord>> drop_in(Operation& op, const Found& found);
   Task<Result<std::uint32_t>> users(Operation& op, const CatalogueEntry& entry);
   Task<Status> mark_user(Operation& op, std::size_t entry, bool uses);
+  Task<Status> take_marks_back(Operation& op, bool patient);
   void doubt(std::size_t entry);
   void empty_later(std::size_t entry, std::uint64_t state_word);
   Task<Status> change(Operation& op, const IndexRecord& record, std::uint64_t from,

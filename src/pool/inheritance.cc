@@ -476,6 +476,7 @@ Task<Status> Allocator::State::settle(Operation& op, std::uint64_t head, bool ow
     if (listed != kClasses) {
       if (Status done = co_await settle_class(op, pages); !done) {
         all = done;
+        if (done.error().code() == ErrorCode::kUnavailable) co_return all;  // so will be the others
         continue;
       }
     }

@@ -273,7 +273,12 @@ void Server::Loop::run() {
     if (strangers_ > 0) shut_late_strangers();
     if (any_shut_) free_shut();
   }
-  for (auto& [descriptor, connection] : connections_) shut(*connection);
+  for (auto& [descriptor, connection] : connections_) {
+    // Whoever lives goes on writing with its pen, to memory that may outlive this process: the next
+    // one finds the pen taken, and finishes it when its process is gone.
+    if (connection->pen != kMaxPens && !connection->socket.ended()) connection->pen = kMaxPens;
+    shut(*connection);
+  }
   free_shut();
   if (door_ == nullptr) return;
   if (const Status closed = door_->close(); !closed) {
@@ -633,6 +638,7 @@ bool Server::Loop::refuse(Connection& connection, const Error& error) {
   wire::append_refusal(connection.outbox.bytes(), options_.key, connection.hello,
                        connection.challenge, error);
   connection.state = Connection::State::kClosing;
+  remember_alone(connection.client);  // it may have joined before something else was wrong
   return false;
 }
 

@@ -108,6 +108,7 @@ void Cluster::land(Flight& flight) {
   Batch& batch = *flight.batch;
   if (flight.error) {
     ++coverage.failed;
+    flight.endpoint->tell_unsettled(batch);
     batch.complete(std::move(*flight.error));
   } else {
     batch.complete();

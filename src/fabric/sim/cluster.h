@@ -177,6 +177,7 @@ class SimEndpoint final : public Endpoint {
   bool pending() const override { return in_flight > 0; }
   void abandon() override { abandon_all(); }
   Task<Status> fence(ClientId client) override;
+  using Endpoint::tell_unsettled;
 
   std::size_t in_flight = 0;
 

@@ -99,7 +99,6 @@ Status Cluster::come_in(NodeId id, std::uint64_t life, const wire::Place& place)
   node->life = welcome.life;
   Status fits = check_new(*node, welcome);
   if (fits && inspect_) fits = inspect_(id, *link);
-  if (fits && stays_.load()) fits = link->stay(true, options_.timeout);
   if (!fits) {
     (void)link->leave(options_.timeout);
     return fits;
@@ -111,8 +110,10 @@ Status Cluster::come_in(NodeId id, std::uint64_t life, const wire::Place& place)
     caps_.onchip_bytes = std::min(caps_.onchip_bytes, welcome.onchip_bytes);
   }
   node->control.emplace(std::move(*link));
+  Node& published = *node;
   publish(std::move(node), welcome.memory_bytes);
-  return {};
+  // After it can be seen: whoever says now that the client stays, says it there too.
+  return stays_.load() ? stay_at(published, true) : Status{};
 }
 
 Status Cluster::check_new(const Node& node, const wire::Welcome& welcome) const {
@@ -216,11 +217,12 @@ wire::ClientHandshake Cluster::handshake(NodeId id, std::uint32_t generation) {
 
 Status Cluster::stay(bool stays) {
   stays_.store(stays);  // nodes that come later are told when they come
+  Status all;
   for (Node* const node : view_.load()->nodes) {
     if (node == nullptr) continue;
-    if (Status told = stay_at(*node, stays); !told) return told;
+    if (Status told = stay_at(*node, stays); !told && all) all = told;
   }
-  return {};
+  return all;
 }
 
 Status Cluster::stay_at(Node& node, bool stays) {

@@ -39,10 +39,8 @@ void LinkedEndpoint::abandon() {
     ::poll(waiting.data(), waiting.size(), 1);
     poll();
   }
-  for (std::size_t i = 0; i < links_.size(); ++i) {
-    if (links_[i] == nullptr || links_[i]->idle()) continue;
-    if (links_[i]->has_sent()) tell_unsettled(static_cast<NodeId>(i));
-    links_[i]->break_off(Error(ErrorCode::kUnavailable));
+  for (const auto& link : links_) {
+    if (link != nullptr && !link->idle()) link->break_off(Error(ErrorCode::kUnavailable));
   }
 }
 

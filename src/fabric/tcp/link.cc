@@ -218,6 +218,7 @@ void Link::lost(const Error& error) {
   // Before anyone hears of it: what comes afterwards goes by a newer generation.
   std::uint32_t old = generation_;
   cluster_.node(id_).generation.compare_exchange_strong(old, old + 1);
+  owner_.unsettled(id_);
   std::deque<Part> sent = std::exchange(sent_, {});
   for (Part& part : sent) {
     Batch* const batch = part.flight->batch;
@@ -281,8 +282,10 @@ void Link::end_late(task::TimePoint now) {
   }
   const auto late = [&](const Question& each) { return now > each.fencing->until; };
   if (std::ranges::none_of(questions_, late)) return;
-  if (state_ == State::kComingIn) close();
-  end_questions(late, last_failure_ ? *last_failure_ : stays_out());
+  const Error error = last_failure_ ? *last_failure_ : stays_out();
+  // It hangs, or has died without anyone hearing of it: the next one is asked over another.
+  if (sent_.empty()) lost(error);
+  end_questions(late, error);
 }
 
 Error Link::stays_out() const {
