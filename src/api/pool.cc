@@ -9,6 +9,7 @@ namespace pando {
 
 Result<Pool> Pool::open(std::string_view url, const PoolOptions& options) {
   if (Status may = api::check_may_block("Pool::open"); !may) return fail(may.error());
+  if (Status valid = options.check(); !valid) return fail(valid.error());
   Result<std::unique_ptr<fabric::Fabric>> fabric = fabric::open_fabric(url);
   if (!fabric) return fail(fabric.error());
   return api::PoolState::open_pool(std::move(*fabric), options);
@@ -16,6 +17,7 @@ Result<Pool> Pool::open(std::string_view url, const PoolOptions& options) {
 
 Result<Pool> Pool::attach(const PoolOptions& options) const {
   if (Status may = api::check_may_block("Pool::attach"); !may) return fail(may.error());
+  if (Status valid = options.check(); !valid) return fail(valid.error());
   Result<std::unique_ptr<fabric::Fabric>> fabric = state_->node.fabric().attach();
   if (!fabric) return fail(fabric.error());
   return api::PoolState::open_pool(std::move(*fabric), options);
