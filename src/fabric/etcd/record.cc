@@ -118,6 +118,7 @@ std::string name_of(NodeId id) { return fmt::format("{:05}", id); }
 
 std::string write_node(const NodeRecord& node, const Signing& by) {
   std::vector<std::string> places;
+  places.reserve(node.places.size());
   for (const wire::Place& place : node.places) places.push_back(place.to_string());
   Json record{{"life", hex(node.life)}, {"bytes", node.bytes}, {"places", places}};
   if (!by.key.empty()) record["signature"] = sign_node(node, places, by);
