@@ -403,7 +403,7 @@ TEST(CombiningThreads, WorkersAreDroppedInTheMiddle) {
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < kThreads; ++i) {
     threads.emplace_back([&, i] {
-      for (std::size_t round = 0; round < scaled(300, 40); ++round) {
+      for (std::size_t round = 0; round < scaled(100, 20); ++round) {
         Result<Worker> worker = pool.make_worker();
         if (!worker) {
           seen[i].problems.push_back(worker.error().message());
