@@ -22,6 +22,8 @@ enum class Mutant : std::uint8_t {
   kNoReplicaCheck,  // chime: a replica is believed of whatever leaf it is, however far that reaches
   kLateDelegation,  // combining: an execution that is under way already serves a read that comes
                     // late
+  kWrittenTwice,    // combining: a write is tried again though its destroyed leader may have
+                    // written its value
   kNoPartCheck,     // chime: what a scan reads of a leaf is believed whatever it says
   kBlindSpeculation,  // chime: a single entry is believed whatever it holds
   // Writing

@@ -118,7 +118,8 @@ Status parse_registry(const MemnodeWords& words, Request& request) {
   }
   auto endpoints = fabric::etcd::parse_endpoints(words.etcd);
   if (!endpoints) return invalid("--etcd", endpoints.error().detail());
-  request.registry = {.endpoints = std::move(*endpoints), .cluster = words.cluster};
+  request.registry = {
+      .endpoints = std::move(*endpoints), .cluster = words.cluster, .key = request.server.key};
   if (Status valid = request.registry->check(); !valid) {
     return invalid("--etcd", "it needs a --cluster; " + valid.error().detail());
   }

@@ -253,6 +253,7 @@ Status finish(tcp::TcpOptions& options, std::string_view scheme) {
                 "etcd: the memory nodes are given already; give either them or etcd");
   }
   options.registry->cluster = options.cluster;
+  options.registry->key = options.key;
   return options.registry->check();
 }
 Status finish(rdma::RdmaOptions& options, std::string_view scheme) {

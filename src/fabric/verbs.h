@@ -17,7 +17,11 @@
 //     them and WRITEs leave from them; only WRITEs of up to caps().inline_limit bytes may come
 //     from anywhere. Sources and targets stay untouched by the caller until the batch completes.
 //  7. Atomics. On aligned 8-byte words, atomic against other fabric atomics and never torn against
-//     READs and WRITEs. No CPU of a memory node touches such a word.
+//     READs and WRITEs. Not atomic against WRITEs: an atomic may be a load and a later store, and a
+//     WRITE of the word that lands between the two is undone by the store. A compare-and-swap that
+//     fails stores nothing. So nobody WRITEs to a word that an atomic of another's might change
+//     at that time; docs/fabrics.md lists the words that see both. No CPU of a memory node touches
+//     such a word.
 //  8. Masked compare-and-swap. Native, or emulated where caps().masked_cas is false: one CAS with
 //     the caller's best guess of the word. A failed CAS returns the word, so the second try is
 //     informed: at most one extra round trip without contention. See Verb::succeeded().

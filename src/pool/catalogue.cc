@@ -168,17 +168,22 @@ Task<Result<IndexRecord>> Catalogue::create_in(Operation& op, std::size_t entry,
   bytes.maker_word = node_.membership().self();
   Buffer buffer = op.buffer(sizeof(bytes));
   std::memcpy(buffer.data(), &bytes, sizeof(bytes));
-  constexpr std::size_t kAfterState = sizeof(bytes.state_word);
+  constexpr std::size_t kRoot = offsetof(CatalogueEntry, root_word);
+  constexpr std::size_t kAfterUsers = offsetof(CatalogueEntry, format_version);
   Batch batch(op.cost());
-  batch.write(catalogue_address(entry) + kAfterState, buffer.data() + kAfterState,
-              sizeof(bytes) - kAfterState);
-  // After the WRITE, so an entry with a state has its bytes.
-  batch.compare_swap(state_address(entry), 0, entry_word(id, EntryState::kCreating));
+  batch.write(catalogue_address(entry) + kRoot, buffer.data() + kRoot, sizeof(bytes.root_word));
+  // Not the users: newcomers clear their bits at any time, by atomics, which a WRITE must not race
+  // (rule 7 of verbs.h). Bits that are set there are of compute nodes that have gone.
+  batch.write(catalogue_address(entry) + kAfterUsers, buffer.data() + kAfterUsers,
+              sizeof(bytes) - kAfterUsers);
+  // After the WRITEs, so an entry with a state has its bytes.
+  const std::size_t swap =
+      batch.compare_swap(state_address(entry), 0, entry_word(id, EntryState::kCreating));
   if (Status made = co_await op.submit(batch); !made) {
     empty_later(entry, entry_word(id, EntryState::kCreating));
     co_return fail(made.error());
   }
-  if (!batch[1].succeeded()) co_return fail(corrupt(entry));
+  if (!batch[swap].succeeded()) co_return fail(corrupt(entry));
   bytes.state_word = entry_word(id, EntryState::kCreating);
   co_return record_of(bytes, entry);
 }

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "base/machine_memory.h"
 #include "base/parse.h"
@@ -294,6 +295,69 @@ TEST_F(CutOffWriter, IsFinishedWhole) {
     std::array<std::byte, 200> seen;
     ASSERT_TRUE(memory_.main_lines(0).read(kAt, seen.data(), seen.size()));
     EXPECT_EQ(seen, bytes) << done << " bytes were there";
+  }
+}
+
+// Pens lie in memory that clients map, who may write anything there. Where a pen says what no
+// writer says, its stripe is freed, and not a byte is written anywhere.
+TEST_F(CutOffWriter, APenThatLiesIsNotObeyed) {
+  const std::uint64_t onchip_end = kOnChipAt + memory_.onchip_bytes();
+  const std::uint64_t end = kMemoryAt + kBytes;
+  struct Lie {
+    std::uint64_t place;
+    std::uint64_t length;
+  };
+  const std::array lies = {
+      Lie{std::uint64_t{0} - kStripeBytes, kStripeBytes},  // before the mapping, by wrapping
+      Lie{std::uint64_t{0} - 8, 16},                       // into its beginning
+      Lie{~std::uint64_t{0}, 1},                           // the last byte there is
+      Lie{end - 8, 16},                                    // beyond the end
+      Lie{end, 8},                                         //
+      Lie{kMemoryAt + 512, kStripeBytes},                  // more than a stripe
+      Lie{kMemoryAt, kStripeBytes + 1},                    // more than a pen has
+      Lie{kMemoryAt, ~std::uint64_t{0}},                   //
+      Lie{onchip_end, 8},                                  // between the two memories
+      Lie{onchip_end - 8, 16},                             //
+      Lie{kPensAt, 64},                                    // pens
+      Lie{kSequencesAt, 64},                               // stripes
+      Lie{0, 64},                                          // the header
+  };
+  // What stands around every such place within the mapping.
+  const std::vector<std::byte> before(mapping(), mapping() + end);
+  for (const Lie& lie : lies) {
+    Pen& pen = memory_.pen(kPen);
+    const Pen honest = pen;
+    pen.place = lie.place;
+    pen.length = lie.length;
+    std::memset(pen.bytes, 0x5A, sizeof(pen.bytes));
+    SharedLineMemory::Sequence& number = sequence(kAt);
+    number.store(ManyProcesses(mapping(), kPen).held(0));
+    EXPECT_EQ(memory_.finish(kPen), 1u);
+    EXPECT_EQ(number.load(), 2u) << "it is free";
+    number.store(0);
+    pen = honest;
+    EXPECT_EQ(std::memcmp(mapping(), before.data(), before.size()), 0)
+        << lie.place << ", " << lie.length;
+  }
+}
+
+// Sizes decide what the node's process touches: what clients make of the header does not matter.
+TEST(NodeMemory, SizesAreNotReadFromTheMappingAgain) {
+  const auto memory = NodeMemory::make({.bytes = kBytes}).value();
+  const std::uint64_t life = memory.life();
+  const auto client = NodeMemory::map(dup(memory.descriptor())).value();
+  client.header().memory_bytes = ~std::uint64_t{0};
+  client.header().onchip_bytes = ~std::uint32_t{0};
+  client.header().life = life + 1;
+  EXPECT_EQ(memory.bytes(), kBytes);
+  EXPECT_EQ(memory.onchip_bytes(), 256u << 10);
+  EXPECT_EQ(memory.life(), life);
+  for (const std::uint64_t bytes : {~std::uint64_t{0}, kBytes + (2 << 20), kBytes * 2}) {
+    client.header().onchip_bytes = 0;
+    client.header().memory_bytes = bytes;
+    const auto another = NodeMemory::map(dup(memory.descriptor()));
+    ASSERT_FALSE(another) << bytes;
+    EXPECT_EQ(another.error().code(), ErrorCode::kCorrupt);
   }
 }
 

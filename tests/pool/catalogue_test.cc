@@ -151,6 +151,23 @@ TEST(Catalogue, ANewcomerDoesNotInheritWhatItsPredecessorHadOpen) {
   EXPECT_TRUE(calls.begin_drop("t"));
 }
 
+// Newcomers clear their bits in every entry at any time, by atomics: no WRITE may race with those.
+// Bits that an entry has kept are of compute nodes that have gone, and disturb nobody.
+TEST(Catalogue, CreatingLeavesTheUsersWordsAlone) {
+  Cluster cluster(4 * kMiB);
+  Member member = cluster.join();
+  Calls calls{member};
+  const fabric::Address users = catalogue_address(0) + offsetof(CatalogueEntry, users_words);
+  const std::uint64_t gone = std::uint64_t{1} << 9;
+  write_bytes(member, users, &gone, sizeof(gone));
+  EXPECT_EQ(calls.create("users").entry, 0u);
+  EXPECT_EQ(read_word(member, users), gone);
+  const IndexRecord opened = calls.open("users").value();
+  EXPECT_EQ(read_word(member, users), gone | 1);
+  EXPECT_TRUE(calls.close(opened));
+  EXPECT_TRUE(calls.finish_drop(calls.begin_drop("users").value()));
+}
+
 TEST(Catalogue, AbandonedAndCrashedCreations) {
   Cluster cluster(4 * kMiB);
   Member member = cluster.join(kHasty);

@@ -195,12 +195,25 @@ Result<std::byte*> map_shared(int descriptor, std::uint64_t bytes) {
               fmt::format("cannot map {}: {}", base::format_size(bytes), reason(errno)));
 }
 
+// Clients may have the memory mapped already, where it survived a former process of the node.
+Header copy_of(const Header& shared) {
+  static_assert(sizeof(Header) % sizeof(std::uint64_t) == 0 && alignof(Header) == 8);
+  Header header;
+  copy_from_shared(reinterpret_cast<std::byte*>(&header),
+                   reinterpret_cast<const std::byte*>(&shared), sizeof(header));
+  header.cluster[kMaxClusterName] = '\0';
+  return header;
+}
+
 }  // namespace
 
 NodeMemory::NodeMemory(NodeMemory&& other) noexcept
     : descriptor_(std::exchange(other.descriptor_, -1)),
       mapping_(std::exchange(other.mapping_, nullptr)),
       mapped_(other.mapped_),
+      bytes_(other.bytes_),
+      onchip_bytes_(other.onchip_bytes_),
+      life_(other.life_),
       survived_(other.survived_),
       lost_(other.lost_),
       outlives_process_(other.outlives_process_),
@@ -302,8 +315,14 @@ void NodeMemory::take_back() {
   lost_ = false;
 }
 
+void NodeMemory::remember(const Header& header) {
+  bytes_ = header.memory_bytes;
+  onchip_bytes_ = header.onchip_bytes;
+  life_ = header.life;
+}
+
 Status NodeMemory::adopt_or_format(const MemoryOptions& options) {
-  Header& found = header();
+  const Header found = copy_of(header());
   if (found.magic == kMagic) {
     if (found.format != kFormat) {
       return fail(ErrorCode::kIncompatible,
@@ -316,12 +335,12 @@ Status NodeMemory::adopt_or_format(const MemoryOptions& options) {
                               base::format_size(found.memory_bytes),
                               base::format_size(found.onchip_bytes)));
     }
-    found.cluster[kMaxClusterName] = '\0';
     if (options.cluster != found.cluster) {
       return fail(ErrorCode::kIncompatible,
                   fmt::format("{} belongs to cluster '{}', not '{}'", name_of(options),
                               found.cluster, options.cluster));
     }
+    remember(found);
     lost_ = found.onchip_in_card != 0;
     if (lost_) empty();
     survived_ = !lost_;
@@ -334,13 +353,15 @@ Status NodeMemory::adopt_or_format(const MemoryOptions& options) {
                             name_of(options)));
   }
   made_ = std::max(made_, Made::kHeader);
-  found.format = kFormat;
-  found.onchip_bytes = options.onchip_bytes;
-  found.memory_bytes = options.bytes;
-  found.life = base::random_word();
-  std::ranges::copy(options.cluster, found.cluster);
+  Header& fresh = header();
+  fresh.format = kFormat;
+  fresh.onchip_bytes = options.onchip_bytes;
+  fresh.memory_bytes = options.bytes;
+  fresh.life = base::random_word();
+  std::ranges::copy(options.cluster, fresh.cluster);
+  remember(fresh);
   std::atomic_thread_fence(std::memory_order_release);
-  found.magic = kMagic;
+  fresh.magic = kMagic;
   return {};
 }
 
@@ -351,7 +372,8 @@ void NodeMemory::empty() {
     std::memset(mapping_ + kSequencesAt, 0, mapped_ - kSequencesAt);
   }
   Header& found = header();
-  found.life = base::random_word();
+  life_ = base::random_word();
+  found.life = life_;
   found.last_client = found.join_floor = found.registered = 0;
   std::ranges::fill(found.admitted, 0);
   std::ranges::fill(found.fenced, 0);
@@ -390,27 +412,40 @@ Result<NodeMemory> NodeMemory::map(int number) {
   if (S_ISCHR(status.st_mode)) {
     Result<std::byte*> head = map_shared(number, kMemoryAt);
     if (!head) return fail(head.error());
-    bytes = mapping_bytes(reinterpret_cast<const Header*>(*head)->memory_bytes);
+    const std::uint64_t memory = copy_of(*reinterpret_cast<const Header*>(*head)).memory_bytes;
     munmap(*head, kMemoryAt);
+    bytes = memory <= Address::kOnChip ? mapping_bytes(memory) : 0;
   }
   if (bytes < kMemoryAt) return fail(ErrorCode::kCorrupt, "the memory node's memory is cut short");
   Result<std::byte*> mapping = map_shared(number, bytes);
   if (!mapping) return fail(mapping.error());
   NodeMemory memory(descriptor.release(), *mapping, bytes);
-  const Header& header = memory.header();
+  const Header header = copy_of(memory.header());
   if (header.magic != kMagic || header.format != kFormat) {
     return fail(ErrorCode::kIncompatible,
                 fmt::format("the memory node's memory has format {}; this program knows {}",
                             header.format, kFormat));
   }
-  if (mapping_bytes(header.memory_bytes) > bytes || header.onchip_bytes > kMaxOnChip) {
+  if (header.memory_bytes > bytes - kMemoryAt || header.onchip_bytes > kMaxOnChip) {
     return fail(ErrorCode::kCorrupt, "the memory node's memory is smaller than it says");
   }
+  memory.remember(header);
   return memory;
 }
 
 SharedLineMemory NodeMemory::lines(std::uint64_t at, std::size_t pen) const {
   return {mapping_ + at, sequences(), ManyProcesses(mapping_, pen)};
+}
+
+// Whether a writer may write there at once: bytes of the memory or of the on-chip memory, within
+// one stripe. `place` is from the mapping's begin.
+bool NodeMemory::within(std::uint64_t place, std::uint64_t length) const {
+  const bool main = place >= kMemoryAt;
+  const std::uint64_t begin = main ? kMemoryAt : kOnChipAt;
+  const std::uint64_t bytes = main ? bytes_ : onchip_bytes_;
+  if (place < begin || place - begin >= bytes) return false;
+  const std::uint64_t offset = place - begin;
+  return length <= bytes - offset && length <= kStripeBytes - offset % kStripeBytes;
 }
 
 std::size_t NodeMemory::finish(std::size_t number) const {
@@ -419,10 +454,10 @@ std::size_t NodeMemory::finish(std::size_t number) const {
     SharedLineMemory::Sequence& sequence = sequences()[i];
     const std::uint64_t word = sequence.load();
     if (word % 2 == 0 || ManyProcesses::holder_of(word) != number) continue;
-    const Pen& cut_off = pen(number);
-    const bool sane = cut_off.length <= kStripeBytes && cut_off.place >= kOnChipAt &&
-                      cut_off.place + cut_off.length <= mapped_;
-    if (sane && cut_off.length > 0) {
+    Pen cut_off;
+    copy_from_shared(reinterpret_cast<std::byte*>(&cut_off),
+                     reinterpret_cast<const std::byte*>(&pen(number)), sizeof(cut_off));
+    if (within(cut_off.place, cut_off.length)) {
       copy_to_shared(mapping_ + cut_off.place, cut_off.bytes, cut_off.length);
     }
     sequence.store(static_cast<std::uint32_t>(word + 1));

@@ -16,6 +16,12 @@
 //
 // Processes other than the node's map the same memory through a descriptor that the node hands
 // them (mapped/). Thread-safe: nothing changes after it is made.
+//
+// Whoever maps it can change every byte of it at any time: the header, the sequence numbers and
+// the pens, too. So whatever decides which bytes this process touches is not in there: sizes are
+// taken from the header once, when it is opened, and what a pen says is copied, and checked in the
+// copy, before it is done. A client that maps can spoil what the node keeps for all, as it can by
+// WRITEs; it cannot reach the memory of the node's process (docs/operations.md, "Who is trusted").
 #pragma once
 
 #include <cstdint>
@@ -61,9 +67,9 @@ class NodeMemory {
   ~NodeMemory();
 
   Header& header() const { return *reinterpret_cast<Header*>(mapping_); }
-  std::uint64_t bytes() const { return header().memory_bytes; }
-  std::uint32_t onchip_bytes() const { return header().onchip_bytes; }
-  std::uint64_t life() const { return header().life; }
+  std::uint64_t bytes() const { return bytes_; }
+  std::uint32_t onchip_bytes() const { return onchip_bytes_; }
+  std::uint64_t life() const { return life_; }
   int descriptor() const { return descriptor_; }
   bool survived() const { return survived_; }
   // It was a node's, and is empty now: a part had gone with the node's process.
@@ -81,8 +87,9 @@ class NodeMemory {
   SharedLineMemory main_lines(std::size_t pen) const { return lines(kMemoryAt, pen); }
   SharedLineMemory onchip_lines(std::size_t pen) const { return lines(kOnChipAt, pen); }
 
-  // Finishes and frees every stripe that the pen holds. Returns how many. REQUIRES: its thread is
-  // gone; called by the node's own process.
+  // Finishes and frees every stripe that the pen holds; of a pen that says what no writer says it
+  // does nothing but free them. Returns how many. REQUIRES: its thread is gone; called by the
+  // node's own process.
   std::size_t finish(std::size_t pen) const;
 
  private:
@@ -100,12 +107,17 @@ class NodeMemory {
     return reinterpret_cast<SharedLineMemory::Sequence*>(mapping_ + kSequencesAt);
   }
   Status adopt_or_format(const MemoryOptions& options);
+  void remember(const Header& header);
+  bool within(std::uint64_t place, std::uint64_t length) const;
   void empty();
   Status prefault(const MemoryOptions& options) const;
 
   int descriptor_ = -1;
   std::byte* mapping_ = nullptr;
   std::uint64_t mapped_ = 0;
+  std::uint64_t bytes_ = 0;
+  std::uint32_t onchip_bytes_ = 0;
+  std::uint64_t life_ = 0;
   bool survived_ = false;
   bool lost_ = false;
   bool outlives_process_ = false;
