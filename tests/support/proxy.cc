@@ -240,7 +240,7 @@ class Proxy::Loop {
   void deliver(Connection& connection, std::size_t way, ProxyClock::time_point now);
   void close_finished(Connection& connection) const;
   void make_trouble(ProxyClock::time_point now);
-  void trouble_one(std::size_t number, ProxyClock::time_point until);
+  void trouble_one(std::size_t number, ProxyClock::time_point now, ProxyClock::time_point until);
   void let_go(const HeldUp& held);
 
   const sockaddr_in target_;
@@ -500,10 +500,11 @@ void Proxy::Loop::make_trouble(ProxyClock::time_point now) {
   for (std::size_t i = 0; i < connections_.size(); ++i) {
     if (is_open(*connections_[i])) open.push_back(i);
   }
-  if (!open.empty()) trouble_one(open[pick % open.size()], until);
+  if (!open.empty()) trouble_one(open[pick % open.size()], now, until);
 }
 
-void Proxy::Loop::trouble_one(std::size_t number, ProxyClock::time_point until) {
+void Proxy::Loop::trouble_one(std::size_t number, ProxyClock::time_point now,
+                              ProxyClock::time_point until) {
   Connection& connection = at(number);
   const Way way = random_.next() % 2 == 0 ? Way::kUp : Way::kDown;
   switch (random_.below(8)) {
@@ -531,7 +532,7 @@ void Proxy::Loop::trouble_one(std::size_t number, ProxyClock::time_point until) 
     default:  // and who comes back meets an entrance that is shut
       cut(connection, Side::kBoth);
       set_entrance(random_.next() % 2 == 0 ? Entrance::kHangs : Entrance::kRefuses);
-      held_up_.push_back({until, kWithoutEnd, way});
+      held_up_.push_back({now + (until - now) / 10, kWithoutEnd, way});
       break;
   }
 }

@@ -53,8 +53,9 @@ class Proxy {
   // refuses. What it holds up it lets go in time.
   struct Trouble {
     std::uint64_t seed = 1;
-    std::chrono::milliseconds every{100};   // on average
-    std::chrono::milliseconds longest{50};  // that anything is held up
+    std::chrono::milliseconds every{100};  // on average
+    // That anything is held up; the entrance, which is everyone's, is so for a tenth of it.
+    std::chrono::milliseconds longest{50};
   };
 
   // `target`: "127.0.0.1:1234". Throws where the machine has no socket for it.
