@@ -30,14 +30,15 @@ class LateSegments : public ::testing::TestWithParam<const char*> {
   static constexpr std::uint64_t kKey = 7;
   static constexpr std::array kLeafBytes = {"1024", "2048", "4096"};
   static constexpr std::array kSpans = {"64", "128", "192"};
-  // Of A, so that it gives up soon.
-  static constexpr const char* kShortTimeout = "?timeout=500";
+  // A gives up soon, and B takes nobody for dead who only waits for that.
+  static constexpr auto kLongLease = 3s;
+  static constexpr const char* kShortTimeout = "?timeout=1000";
 
   LateSegments() {
     const std::string url = nodes_.tcp_url();
     const std::size_t comma = url.find(',');
     network_.emplace(url.substr(comma + 1));
-    b_ = must(Pool::open(url, {.deadline = 20s}));
+    b_ = must(Pool::open(url, {.deadline = 20s, .lease = kLongLease}));
     a_ = must(Pool::open(url.substr(0, comma + 1) + network_->place() + kShortTimeout));
   }
 
@@ -63,7 +64,9 @@ class LateSegments : public ::testing::TestWithParam<const char*> {
   // Lock and read; write and unlock.
   static constexpr std::uint64_t kMessagesOfAPut = 2;
   std::uint64_t messages_of_a_put(const Index& index) {
-    for (std::uint64_t key = 0; key < kKeys; ++key) must(index.put(key, "warm"));
+    for (std::uint64_t key = 0; key < kKeys; ++key) {
+      EXPECT_TRUE(eventually([&] { return index.put(key, "warm").has_value(); }));
+    }
     const std::size_t connection = network_->busiest();
     const std::uint64_t before =
         connection < network_->connections() ? network_->messages(connection, Way::kUp) : 0;

@@ -9,8 +9,10 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <ctime>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "fabric/conformance.h"
 #include "fabric/open.h"
@@ -231,6 +233,30 @@ TEST_F(ProxyTest, NewcomersAreHeldBack) {
   EXPECT_EQ(at_node.hear(), "hello");
   EXPECT_EQ(at_node.hear(), "I am another");
   EXPECT_TRUE(node.is_quiet()) << "who came before is held on";
+}
+
+// In all the states in which poll would tell of a descriptor again and again.
+TEST_F(ProxyTest, ItSleepsWhileItHoldsThingsUp) {
+  End gone = End::connected_to(proxy_.place());
+  End node_of_gone = next_at_node();
+  End alive = End::connected_to(proxy_.place());
+  End node_of_alive = next_at_node();
+  End cut_off = End::connected_to(proxy_.place());
+  End node_of_cut_off = next_at_node();
+  for (std::size_t i = 0; i < 3; ++i) proxy_.hold(i, Way::kUp);
+  for (End* const each : {&gone, &alive, &cut_off}) each->say("held");
+  EXPECT_TRUE(eventually([&] { return proxy_.waiting(2, Way::kUp) > 0; }));
+  gone.close();
+  proxy_.end(1, Way::kDown);
+  node_of_alive.say("nobody reads this");
+  proxy_.cut(2, Side::kClient);
+  node_of_cut_off.close();
+  proxy_.set_entrance(Proxy::Entrance::kHangs);
+  const End waits = End::connected_to(proxy_.place());
+  std::this_thread::sleep_for(50ms);
+  const std::clock_t before = std::clock();  // processor time
+  std::this_thread::sleep_for(500ms);
+  EXPECT_LT(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC, 0.2);
 }
 
 // What a client was told happened has happened once, what it was told is unknown at most once.

@@ -453,6 +453,8 @@ void Proxy::Loop::set_entrance(Entrance entrance) {
   entrance_ = entrance;
   if (entrance == Entrance::kRefuses) {
     ++counts_.refused;
+    // The thread may be waiting for it, and would keep it listening for a moment.
+    shutdown(listener_.get(), SHUT_RDWR);
     listener_.close();
     return;
   }
