@@ -49,11 +49,36 @@ std::size_t count_of(const std::string& text, std::string_view word) {
   return count;
 }
 
-bool nothing_waits(const Proxy& network) {
+// Connections by which something waits that came after so many messages.
+std::size_t held_connections(const Proxy& network, const std::vector<std::uint64_t>& after = {}) {
+  std::size_t held = 0;
   for (std::size_t i = 0; i < network.connections(); ++i) {
-    if (network.waiting(i, Way::kUp) > 0) return false;
+    const std::uint64_t before = i < after.size() ? after[i] : 0;
+    if (network.waiting(i, Way::kUp) > 0 && network.messages(i, Way::kUp) > before) ++held;
   }
-  return true;
+  return held;
+}
+
+// One message by each connection, then no more. How many each has had before.
+std::vector<std::uint64_t> let_one_pass(Proxy& network) {
+  std::vector<std::uint64_t> before;
+  for (std::size_t i = 0; i < network.connections(); ++i) {
+    before.push_back(network.messages(i, Way::kUp));
+    network.hold(i, Way::kUp, 1);
+  }
+  return before;
+}
+
+// A write may READ before it locks. Each message is sent when the one before it was answered, so
+// once both its thread and its housekeeper wait for the network, what went before has happened.
+bool stop_with_lock(Proxy& network, const Index& index, std::vector<std::uint64_t> before) {
+  for (int messages = 1; messages < 10; ++messages) {
+    if (!eventually([&] { return held_connections(network, before) >= 2; })) return false;
+    const Status sound = index.check();
+    if (!sound && sound.error().detail().ends_with("locked")) return true;
+    before = let_one_pass(network);
+  }
+  return false;
 }
 
 class Takeover : public ::testing::TestWithParam<const char*> {};
@@ -77,12 +102,9 @@ TEST_P(Takeover, TheNextWriterSucceeds) {
     ASSERT_TRUE(eventually([&] { return board->ready.load(); }));
     // Its lock goes through; what it writes, with the unlock, does not. Its heart stops here.
     const auto begun = std::chrono::steady_clock::now();
-    for (std::size_t i = 0; i < network.connections(); ++i) network.hold(i, Way::kUp, 1);
+    const std::vector<std::uint64_t> before = let_one_pass(network);
     board->go = true;
-    ASSERT_TRUE(eventually([&] {
-      const Status sound = index.check();
-      return !sound && sound.error().detail().ends_with("locked");
-    }));
+    ASSERT_TRUE(stop_with_lock(network, index, before));
     holder.kill();
 
     const std::string ours = "ours " + std::to_string(round);
@@ -91,7 +113,7 @@ TEST_P(Takeover, TheNextWriterSucceeds) {
     EXPECT_EQ(count_of(node.log(), "fenced"), static_cast<std::size_t>(round) + 1)
         << "it did not hold the lock: " << node.log();
     for (std::size_t i = 0; i < network.connections(); ++i) network.release(i, Way::kUp);
-    EXPECT_TRUE(eventually([&] { return nothing_waits(network); }));
+    EXPECT_TRUE(eventually([&] { return held_connections(network) == 0; }));
     EXPECT_TRUE(holds(index.get(kHotKey), ours));
   }
   EXPECT_TRUE(eventually([&] { return index.check().has_value(); }));
