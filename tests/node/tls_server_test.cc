@@ -17,7 +17,7 @@ using pando::testing::MemoryNodes;
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 
-constexpr Address kWord(0, 4096);
+constexpr Address kWordByTls(0, 4096);
 const std::string kKey = "a key of the tests";
 
 wire::Bytes bytes_of(std::string_view text) {
@@ -68,8 +68,8 @@ TEST(TlsNode, ServesUnixSocketsAndHttpAsEver) {
   const MemoryNodes nodes({.tls = true});
   Client mapped(open_fabric(nodes.mapped_url() + "?key_file=" + nodes.key_file()).value());
   Client by_tls(open_fabric(nodes.tcp_url() + "?" + nodes.tls_words()).value());
-  by_tls.write_word(kWord, 7);
-  EXPECT_EQ(mapped.read_word(kWord), 7u);
+  by_tls.write_word(kWordByTls, 7);
+  EXPECT_EQ(mapped.read_word(kWordByTls), 7u);
   const wire::Socket http = wire::begin_connect(wire::parse_place(nodes.http(0)).value()).value();
   const auto until = std::chrono::steady_clock::now() + 20s;
   ASSERT_TRUE(wire::wait_for(http.get(), POLLOUT, until));
@@ -147,8 +147,8 @@ TEST(TlsNode, MovesMoreThanBuffersHold) {
   std::vector<Buffer> targets;
   const auto move = [&](std::byte* target) -> Task<void> {
     Batch batch;
-    batch.write(kWord, source.data(), kBytes);
-    batch.read(kWord, target, kBytes);
+    batch.write(kWordByTls, source.data(), kBytes);
+    batch.read(kWordByTls, target, kBytes);
     const Status done = co_await client.endpoint().submit(batch);
     EXPECT_TRUE(done) << done.error().message();
   };
