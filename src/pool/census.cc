@@ -64,9 +64,9 @@ void look(std::span<const Piece> pieces, std::uint64_t begin, std::uint64_t end,
   std::uint64_t block = 0;  // of the piece that ends at `at`
   const auto gap_to = [&](std::uint64_t next) {
     const std::uint64_t to_chunk = kChunkBytes - (at - begin) % kChunkBytes;
-    // The rest of a chunk where no other block fits is no loss.
-    const bool rest = to_chunk < block && to_chunk <= next - at;
-    census.other += next - at - (rest ? to_chunk : 0);
+    // The rest of a chunk where no other block fits is no loss, be there blocks in use before it.
+    const std::uint64_t rest = block != 0 && to_chunk <= next - at ? to_chunk % block : 0;
+    census.other += next - at - rest;
   };
   for (const Piece& piece : pieces) {
     if (piece.begin < at) {

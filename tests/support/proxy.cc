@@ -218,7 +218,7 @@ class Proxy::Loop {
     explicit Awake(Loop& loop) : loop_(loop), lock_(loop.mutex_) {}
     ~Awake() {
       const std::uint64_t one = 1;
-      (void)!write(loop_.wakeup_, &one, sizeof(one));
+      (void)!::write(loop_.wakeup_, &one, sizeof(one));
     }
 
    private:
@@ -301,7 +301,7 @@ void Proxy::Loop::run() {
     ::poll(waiting.data(), waiting.size(),
            static_cast<int>(std::max<std::int64_t>(0, left.count())));
     std::uint64_t woken = 0;
-    (void)!read(wakeup_, &woken, sizeof(woken));
+    (void)!::read(wakeup_, &woken, sizeof(woken));
 
     const std::scoped_lock lock(mutex_);
     const auto now = ProxyClock::now();
