@@ -156,8 +156,8 @@ class NodeLocks {
   void unlocked(NodeLock& lock);
   // Writes nothing but the unlock (one round trip, none where handed over).
   Task<Status> unlock(Operation& op, NodeLock& lock);
-  // Appends the note of a new node. Where someone holds the lock of its block by an old pointer, the
-  // note stays as it is.
+  // Appends the note of a new node. Where someone holds the lock of its block by an old pointer,
+  // the note stays as it is.
   void add_note(fabric::Batch& batch, fabric::Address node, std::uint32_t note) const;
   // Submits the batch of WRITEs with the unlock: in one round trip, or two where the option is off.
   Task<Status> write_and_unlock(Operation& op, fabric::Batch& batch, NodeLock& lock);
