@@ -25,6 +25,11 @@ Address state_address(std::size_t entry) {
   return catalogue_address(entry) + offsetof(CatalogueEntry, state_word);
 }
 
+// Where the compute node in that slot is marked as a user.
+Address users_word(std::size_t entry, std::size_t slot) {
+  return catalogue_address(entry) + offsetof(CatalogueEntry, users_words) + slot / 64 * 8;
+}
+
 Task<Status> read_entries(Operation& op, const Buffer& buffer, std::size_t first) {
   Batch batch(op.cost());
   batch.read(catalogue_address(first), buffer.data(), buffer.size());
@@ -174,8 +179,13 @@ Task<Result<IndexRecord>> Catalogue::create_in(Operation& op, std::size_t entry,
               sizeof(bytes) - kAfterState);
   // After the WRITE, so an entry with a state has its bytes.
   batch.compare_swap(state_address(entry), 0, entry_word(id, EntryState::kCreating));
-  if (Status made = co_await op.submit(batch); !made) co_return fail(made.error());
-  if (!batch[1].succeeded()) co_return fail(corrupt(entry));
+  opened_[entry].store(kCreating);
+  Status made = co_await op.submit(batch);
+  if (made && !batch[1].succeeded()) made = fail(corrupt(entry));
+  if (!made) {
+    end_creating(entry, made);
+    co_return fail(made.error());
+  }
   bytes.state_word = entry_word(id, EntryState::kCreating);
   co_return record_of(bytes, entry);
 }
@@ -191,12 +201,18 @@ Task<Status> Catalogue::change(Operation& op, const IndexRecord& record, std::ui
 }
 
 Task<Status> Catalogue::publish(Operation& op, const IndexRecord& record) {
-  co_return co_await change(op, record, entry_word(record.index_id, EntryState::kCreating),
-                            entry_word(record.index_id, EntryState::kLive));
+  const Status published =
+      co_await change(op, record, entry_word(record.index_id, EntryState::kCreating),
+                      entry_word(record.index_id, EntryState::kLive));
+  if (published) end_creating(record.entry, published);
+  co_return published;
 }
 
 Task<Status> Catalogue::abandon(Operation& op, const IndexRecord& record) {
-  co_return co_await change(op, record, entry_word(record.index_id, EntryState::kCreating), 0);
+  const Status abandoned =
+      co_await change(op, record, entry_word(record.index_id, EntryState::kCreating), 0);
+  end_creating(record.entry, abandoned);
+  co_return abandoned;
 }
 
 // ---- Open and close ----
@@ -223,11 +239,15 @@ Task<Result<IndexRecord>> Catalogue::open(Operation& op, std::string_view name) 
 
 Task<Status> Catalogue::close(Operation& op, const IndexRecord& record) {
   CatalogueLock lock(*this);
-  if (Status locked = co_await lock.acquire(op); !locked) co_return fail(locked.error());
-  Status closed;
-  if (opened_[record.entry].load() > 0 && opened_[record.entry].fetch_sub(1) == 1) {
-    closed = co_await mark_user(op, record.entry, false);
+  const Status locked = co_await lock.acquire(op);
+  const bool last = opened_[record.entry].load() > 0 && opened_[record.entry].fetch_sub(1) == 1;
+  if (!locked) {
+    // It is closed all the same: nobody comes back to close it again.
+    if (last) unsure_.store(true);
+    co_return fail(locked.error());
   }
+  Status closed;
+  if (last) closed = co_await mark_user(op, record.entry, false);
   const Status released = co_await lock.release(op);
   co_return after(std::move(closed), released);
 }
@@ -236,16 +256,54 @@ Task<Status> Catalogue::close(Operation& op, const IndexRecord& record) {
 Task<Status> Catalogue::mark_user(Operation& op, std::size_t entry, bool uses) {
   const std::size_t slot = owner_slot(node_.membership().self());
   const std::uint64_t bit = std::uint64_t{1} << (slot % 64);
-  const Address target =
-      catalogue_address(entry) + offsetof(CatalogueEntry, users_words) + slot / 64 * 8;
+  const Address target = users_word(entry, slot);
   for (std::uint64_t guess = 0;;) {
     const std::uint64_t wanted = uses ? guess | bit : guess & ~bit;
     Batch batch(op.cost());
     batch.compare_swap(target, guess, wanted);
-    if (Status swapped = co_await op.submit(batch); !swapped) co_return swapped;
+    if (Status swapped = co_await op.submit(batch); !swapped) {
+      unsure_.store(true);
+      co_return swapped;
+    }
     if (batch[0].succeeded()) co_return Status{};
     guess = batch[0].previous;
   }
+}
+
+// ---- After unknown outcomes ----
+
+Task<void> Catalogue::settle(Operation& op) {
+  if (!unsure_.load(std::memory_order_relaxed)) co_return;
+  CatalogueLock lock(*this);
+  if (Status locked = co_await lock.acquire(op); !locked) co_return;
+  unsure_.store(false);  // a step that fails again says so
+  Buffer buffer = op.buffer(kEntriesPerRead * sizeof(CatalogueEntry));
+  for (std::size_t i = 0; i < kMaxIndexes; ++i) {
+    if (i % kEntriesPerRead == 0 && !co_await read_entries(op, buffer, i)) {
+      unsure_.store(true);
+      break;
+    }
+    co_await settle_entry(op, i, entry_at(buffer, i % kEntriesPerRead));
+  }
+  (void)co_await lock.release(op);
+}
+
+Task<void> Catalogue::settle_entry(Operation& op, std::size_t entry, const CatalogueEntry& seen) {
+  const std::uint32_t opened = opened_[entry].load();
+  if (opened == kCreating) co_return;
+  const OwnerId self = node_.membership().self();
+  const std::size_t slot = owner_slot(self);
+  const bool marked = (seen.users_words[slot / 64] >> (slot % 64) & 1) != 0;
+  if (marked != (opened > 0)) (void)co_await mark_user(op, entry, opened > 0);
+  if (entry_state(seen.state_word) != EntryState::kCreating || seen.maker_word != self) co_return;
+  Batch batch(op.cost());
+  batch.compare_swap(state_address(entry), seen.state_word, 0);
+  if (!co_await op.submit(batch)) unsure_.store(true);
+}
+
+void Catalogue::end_creating(std::size_t entry, const Status& done) {
+  opened_[entry].fetch_and(~kCreating);
+  if (!done) unsure_.store(true);
 }
 
 // ---- Drop ----

@@ -59,6 +59,10 @@ class Catalogue {
   // kNotFound. Marks this compute node as a user until close() has been called as often.
   Task<Result<IndexRecord>> open(Operation& op, std::string_view name);
   Task<Status> close(Operation& op, const IndexRecord& record);
+  // The housekeeper's. Where a step had an unknown outcome, puts right what it may have left: a
+  // mark that does not agree with what is open, which would keep the index from being dropped; an
+  // entry that nobody here creates any more, which would block the name.
+  Task<void> settle(Operation& op);
 
   // kNotFound; kBusy naming how many compute nodes use it (dead ones do not count). After
   // begin_drop nobody can open it; free its blocks, then finish_drop.
@@ -78,12 +82,18 @@ class Catalogue {
   Task<Result<IndexRecord>> drop_in(Operation& op, const Found& found);
   Task<Result<std::uint32_t>> users(Operation& op, const CatalogueEntry& entry);
   Task<Status> mark_user(Operation& op, std::size_t entry, bool uses);
+  Task<void> settle_entry(Operation& op, std::size_t entry, const CatalogueEntry& seen);
+  void end_creating(std::size_t entry, const Status& done);
   Task<Status> change(Operation& op, const IndexRecord& record, std::uint64_t from,
                       std::uint64_t to);
 
   ComputeNode& node_;
   std::atomic<bool> locked_{false};  // by a coroutine of this compute node
-  std::array<std::atomic<std::uint32_t>, kMaxIndexes> opened_{};  // changed under the lock
+  std::atomic<bool> unsure_{false};  // something is to be put right, perhaps
+  // How often this compute node has each open, raised under the lock; kCreating while it creates
+  // it.
+  static constexpr std::uint32_t kCreating = std::uint32_t{1} << 31;
+  std::array<std::atomic<std::uint32_t>, kMaxIndexes> opened_{};
 };
 
 }  // namespace pando::pool

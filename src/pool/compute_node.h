@@ -102,7 +102,7 @@ class ComputeNode {
   void add_session(Session* session);
   void remove_session(Session* session);
 
-  Task<Status> upkeep(Session& session);
+  Task<Status> upkeep(Session& session, bool looks_after);
   Task<Status> come_to_rest(Session& session);
   Task<Status> prove_rest(Operation& op);
   Task<void> tick(Session& session);

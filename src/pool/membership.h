@@ -77,10 +77,13 @@ class Membership {
   // does (docs/fabrics.md, "Leaving"). An error: whether the slot is still its own is not known,
   // and it will be taken for dead.
   Task<Status> leave(Operation& op, bool leaves_ledger);
-  // One beat: moves the heartbeat, announces the epoch, reads all slots, moves the global epoch
-  // where it can, and then looks after silent members, which may take long. kFenced once this node
-  // has been buried itself. Where another one is at either already, it leaves that alone.
+  // One beat: moves the heartbeat, announces the epoch, reads all slots, and moves the global epoch
+  // where it can. kFenced once this node has been buried itself. Where another one is at it
+  // already, it leaves that alone.
   Task<Status> beat(Operation& op);
+  // The same, and then looks after silent members, unless another one is at that: which may take
+  // long. For those beside whom the heart beats on.
+  Task<Status> beat_and_look_after(Operation& op);
 
   // Memory is waiting for the global epoch to get to `epoch`: with the next beat, asks all compute
   // nodes to beat often until it is there. wanted() is the latest that anyone asked for.

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "base/mutants.h"
 #include "pool/layout.h"
 
 namespace pando::pool {
 
 void Unsettled::add(fabric::NodeId node, std::uint64_t epoch) {
+  if (base::mutated(base::Mutant::kUnsettledIsOver)) return;
   const std::scoped_lock lock(mutex_);
   Held& held = held_[node];
   held.epoch = std::min(held.epoch, epoch);
