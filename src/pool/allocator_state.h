@@ -113,7 +113,8 @@ struct Allocator::State {
   std::deque<Stash> stashes;  // by stamp
   std::size_t next_node =
       0;  // of those in use, where the next run is looked for first: load spreads
-  std::uint64_t last_seen = 0;  // allocated + freed, at the last collect()
+  std::uint32_t before_first = 0;  // begin_incarnations_at()
+  std::uint64_t last_seen = 0;     // allocated + freed, at the last collect()
   Ledger ledger;
 
   // The housekeeper's alone.

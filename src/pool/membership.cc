@@ -254,7 +254,8 @@ namespace {
 // One at a time; the flag is given back even if the coroutine is destroyed while it waits.
 class Turn {
  public:
-  explicit Turn(std::atomic<bool>& taken) : taken_(taken), mine_(!taken.exchange(true)) {}
+  explicit Turn(std::atomic<bool>& taken, bool wanted = true)
+      : taken_(taken), mine_(wanted && !taken.exchange(true)) {}
   ~Turn() {
     if (mine_) taken_.store(false);
   }
@@ -280,6 +281,7 @@ Task<Status> Membership::beat_and_look_after(Operation& op) {
   if (!slots) co_return fail(slots.error());
   const Turn turn(state_->looking_after);
   if (!turn || !*slots) co_return Status{};
+  const Turn heart(state_->beating, base::mutated(base::Mutant::kFenceStopsHeart));
   const Snapshot seen(**slots);
   co_return co_await state_->look_after(op, seen, seen.members());
 }
@@ -290,6 +292,7 @@ Task<Result<std::optional<Buffer>>> Membership::State::beat_in_turn(Operation& o
   if (self.load() == 0) co_return slots;
   const Turn turn(beating);
   if (!turn) {
+    if (base::mutated(base::Mutant::kFenceStopsHeart)) co_return slots;
     const std::uint64_t beats = heart.fetch_add(1) + 1;
     Batch batch(op.cost());
     batch.write_word(member_address(owner_slot(self.load())) + offsetof(MemberSlot, heartbeat_word),
@@ -404,8 +407,9 @@ Task<Result<bool>> Membership::State::bury(Operation& op, std::size_t slot,
     if (!complete || !*complete) co_return complete;
     fenced = co_await shut_out(op, dead.client);
   }
+  const bool half = base::mutated(base::Mutant::kHalfFence);
   if (!fenced && fenced.error().code() == ErrorCode::kBusy) co_return false;
-  if (!fenced) co_return fail(fenced.error());
+  if (!fenced && !half) co_return fail(fenced.error());
   dead.state = SlotState::kDead;
   Batch batch(op.cost());
   batch.compare_swap(owner_address(slot), owner_word, dead.word());

@@ -20,7 +20,7 @@ using fabric::Buffer;
 using fabric::ClientId;
 
 // Far more often than nodes come; a READ each time. After a failure the node may hang, and each
-// attempt with it: then more seldom.
+// attempt with it: then more seldom. Shorter where leases are.
 constexpr task::Duration kBetweenLooks = std::chrono::milliseconds(100);
 constexpr task::Duration kAfterFailure = std::chrono::seconds(2);
 
@@ -119,7 +119,9 @@ MemoryNodes::List MemoryNodes::first(std::uint64_t added) const {
 Task<void> MemoryNodes::look(Operation& op) {
   if (!node_.fabric().may_grow() || op.worker().now() < next_look_) co_return;
   const Status looked = co_await look_once(op);
-  next_look_ = op.worker().now() + (looked ? kBetweenLooks : kAfterFailure);
+  const task::Duration lease = node_.options().lease;
+  next_look_ = op.worker().now() + (looked ? std::min<task::Duration>(kBetweenLooks, lease)
+                                           : std::min<task::Duration>(kAfterFailure, 8 * lease));
 }
 
 Task<Status> MemoryNodes::look_once(Operation& op) {

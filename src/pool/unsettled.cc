@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/mutants.h"
 #include "pool/layout.h"
 
 namespace pando::pool {
 
 void Unsettled::add(fabric::NodeId node, std::uint64_t epoch) {
+  if (base::mutated(base::Mutant::kUnsettledIsOver)) return;
   const std::scoped_lock lock(mutex_);
   const auto [at, fresh] = held_.try_emplace(node, epoch);
   at->second = std::min(at->second, epoch);
