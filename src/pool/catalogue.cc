@@ -180,7 +180,7 @@ Task<Result<IndexRecord>> Catalogue::create_in(Operation& op, std::size_t entry,
   const std::size_t swap =
       batch.compare_swap(state_address(entry), 0, entry_word(id, EntryState::kCreating));
   if (Status made = co_await op.submit(batch); !made) {
-    empty_later(entry, entry_word(id, EntryState::kCreating));
+    change_later(entry, entry_word(id, EntryState::kCreating), 0);
     co_return fail(made.error());
   }
   if (!batch[swap].succeeded()) co_return fail(corrupt(entry));
@@ -207,7 +207,7 @@ Task<Status> Catalogue::abandon(Operation& op, const IndexRecord& record) {
   Status abandoned =
       co_await change(op, record, entry_word(record.index_id, EntryState::kCreating), 0);
   if (!abandoned && abandoned.error().code() != ErrorCode::kNotFound) {
-    empty_later(record.entry, entry_word(record.index_id, EntryState::kCreating));
+    change_later(record.entry, entry_word(record.index_id, EntryState::kCreating), 0);
   }
   co_return abandoned;
 }
@@ -216,15 +216,15 @@ Task<Status> Catalogue::withdraw(Operation& op, const IndexRecord& record) {
   Status withdrawn = co_await change(op, record, entry_word(record.index_id, EntryState::kCreating),
                                      entry_word(record.index_id, EntryState::kDropping));
   if (!withdrawn && withdrawn.error().code() != ErrorCode::kNotFound) {
-    empty_later(record.entry, entry_word(record.index_id, EntryState::kCreating));
-    empty_later(record.entry, entry_word(record.index_id, EntryState::kDropping));
+    change_later(record.entry, entry_word(record.index_id, EntryState::kCreating), 0);
+    change_later(record.entry, entry_word(record.index_id, EntryState::kDropping), 0);
   }
   co_return withdrawn;
 }
 
 // No other entry ever has this word, so it is as good as a lock's.
-void Catalogue::empty_later(std::size_t entry, std::uint64_t state_word) {
-  node_.abandoned_locks().add(state_address(entry), state_word);
+void Catalogue::change_later(std::size_t entry, std::uint64_t from, std::uint64_t to) {
+  node_.abandoned_locks().add(state_address(entry), from, ~std::uint64_t{0}, to);
   node_.kick();
 }
 
@@ -348,13 +348,23 @@ Task<Result<IndexRecord>> Catalogue::drop_in(Operation& op, const Found& found) 
   batch.write_word(catalogue_address(record.entry) + offsetof(CatalogueEntry, maker_word), &maker);
   batch.compare_swap(state_address(record.entry), found.entry.state_word,
                      entry_word(record.index_id, EntryState::kDropping));
-  if (Status marked = co_await op.submit(batch); !marked) co_return fail(marked.error());
+  if (Status marked = co_await op.submit(batch); !marked) {
+    // Nothing of it is freed yet: it becomes what it was.
+    change_later(record.entry, entry_word(record.index_id, EntryState::kDropping),
+                 found.entry.state_word);
+    co_return fail(marked.error());
+  }
   if (!batch[1].succeeded()) co_return fail(corrupt(record.entry));
   co_return record;
 }
 
 Task<Status> Catalogue::finish_drop(Operation& op, const IndexRecord& record) {
-  co_return co_await change(op, record, entry_word(record.index_id, EntryState::kDropping), 0);
+  Status finished =
+      co_await change(op, record, entry_word(record.index_id, EntryState::kDropping), 0);
+  if (!finished && finished.error().code() != ErrorCode::kNotFound) {
+    change_later(record.entry, entry_word(record.index_id, EntryState::kDropping), 0);
+  }
+  co_return finished;
 }
 
 // ---- List ----

@@ -92,7 +92,7 @@ class Catalogue {
   Task<Status> mark_user(Operation& op, std::size_t entry, bool uses);
   Task<Status> take_marks_back(Operation& op, bool patient);
   void doubt(std::size_t entry);
-  void empty_later(std::size_t entry, std::uint64_t state_word);
+  void change_later(std::size_t entry, std::uint64_t from, std::uint64_t to);
   Task<Status> change(Operation& op, const IndexRecord& record, std::uint64_t from,
                       std::uint64_t to);
 

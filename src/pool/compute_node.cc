@@ -192,8 +192,9 @@ Task<void> ComputeNode::housekeeping(Session& session) {
   while (!ticker.done()) co_await worker.sleep_for(hurried_beat());
 }
 
+// Until the last upkeep has ended, which may take as long as any.
 Task<void> ComputeNode::tick(Session& session) {
-  while (!stopping_.load()) {
+  while (!stopping_.load() || at_upkeep_) {
     co_await session.worker().sleep_for(beat());
     wakeup_.set();
     if (!at_upkeep_) continue;

@@ -345,8 +345,11 @@ class Scenario {
     switch (code) {
       case ErrorCode::kTimeout:
         return faults.breaks() && simulation_->time() < last_fault_ + 2 * kDeadlineTime;
-      case ErrorCode::kUnavailable:
       case ErrorCode::kIndeterminate:
+        // Who shares the writing of another, combined, is told when that one is dropped.
+        if (faults.has(Fault::kDrop) || faults.has(Fault::kLeave)) return true;
+        [[fallthrough]];
+      case ErrorCode::kUnavailable:
         return faults.has(Fault::kCut) || faults.has(Fault::kRestart) || faults.has(Fault::kLose);
       case ErrorCode::kFenced:
         return faults.breaks();
