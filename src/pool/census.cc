@@ -90,7 +90,8 @@ Task<Result<Census>> take_census(Operation& op, std::span<const Allocator* const
   for (const Allocator* allocator : living) {
     for (const FreeRun& run : allocator->held()) pieces.push_back(piece_of(run));
   }
-  const std::vector<NodeId> nodes = op.node().memory_nodes().all();
+  std::vector<NodeId> nodes = op.node().memory_nodes().all();
+  std::ranges::sort(nodes);  // as the pieces are; those that were added are in the order they came
   for (const NodeId node : nodes) {
     if (Status added = co_await add_stacks(op, node, pieces); !added) co_return fail(added.error());
   }
