@@ -16,7 +16,7 @@ using base::Random;
 using pool::IndexRecord;
 using pool::Session;
 
-constexpr std::array<const char*, 2> kNames = {"side one", "side two"};
+constexpr std::array<const char*, 2> kSideNames = {"side one", "side two"};
 constexpr std::uint64_t kKeys = 40;
 
 std::string value_of(std::uint32_t id, std::uint64_t number) {
@@ -51,7 +51,7 @@ void SideIndexes::judge(std::string_view what, const std::string& name, const Er
 Task<void> SideIndexes::client(Worker& worker, Random random, unsigned rounds) {
   Session& session = *worker.state().lane->session;
   for (unsigned i = 0; i < rounds; ++i) {
-    const std::string name = kNames[random.below(kNames.size())];
+    const std::string name = kSideNames[random.below(kSideNames.size())];
     const std::uint64_t what = random.below(10);
     if (what < 4) {
       co_await create(session, name);
@@ -179,7 +179,7 @@ Task<void> SideIndexes::drop(Session& session, const std::string& name) {
 
 void SideIndexes::check(Pool& pool, const std::function<void()>& wait) {
   constexpr int kTries = 8;  // those who died unseen have yet to be found out
-  for (const char* name : kNames) {
+  for (const char* name : kSideNames) {
     const auto drop = [&] {
       Status dropped = pool.drop_index(name);
       for (int i = 0; i < kTries && !dropped && dropped.error().code() == ErrorCode::kBusy; ++i) {
@@ -200,7 +200,7 @@ void SideIndexes::check(Pool& pool, const std::function<void()>& wait) {
           fmt::format("index \"{}\" cannot be created: {}", name, made.error().message()));
     }
   }
-  for (const char* name : kNames) {
+  for (const char* name : kSideNames) {
     const Status gone = pool.drop_index(name);
     if (!gone) {
       judge_.problem(fmt::format("index \"{}\" stays: {}", name, gone.error().message()));
