@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <string>
+#include <thread>
 
 #include "fabric/conformance.h"
 #include "node/peers.h"
@@ -57,6 +58,8 @@ TEST(TlsNode, LetsNobodyInWithAnotherKeyOrForAnotherCluster) {
       error_of_opening(nodes.tcp_url() + kLong + "cluster=blue&tls=on&key_file=" + wrong.path());
   EXPECT_EQ(denied.code(), ErrorCode::kDenied);
   EXPECT_THAT(denied.detail(), HasSubstr("another key"));
+  // The node counts after it has told the client.
+  while (nodes.counts(0).refused.load() == 0) std::this_thread::yield();
   EXPECT_EQ(nodes.counts(0).refused.load(), 1u);
   const Error red = error_of_opening(nodes.tcp_url() + kLong + "cluster=red&" + nodes.tls_words());
   EXPECT_EQ(red.code(), ErrorCode::kDenied);
