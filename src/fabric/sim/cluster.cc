@@ -206,6 +206,7 @@ Task<Status> SimEndpoint::fence(ClientId id) {
   // Nodes hear of it at different moments, in any order, each by itself; what is left where one
   // could not be told is a client that is shut out of the others.
   std::vector<std::pair<Time, NodeId>> moments;
+  moments.reserve(client_.known_nodes);
   for (std::size_t node = 0; node < client_.known_nodes; ++node) {
     moments.emplace_back(cluster_->engine.time() + cluster_->network->to_fence(),
                          static_cast<NodeId>(node));
