@@ -53,9 +53,26 @@ Result<IndexOptions> combine(const index::Kind& kind, const IndexOptions& stored
 
 }  // namespace
 
+Status check_may_block(std::string_view call, std::string_view instead) {
+  if (!task::inside_task()) return {};
+  return fail(
+      ErrorCode::kInvalidArgument,
+      fmt::format("{} inside a coroutine would stop the worker that runs it: {}", call, instead));
+}
+
+Status check_may_block(std::string_view call) {
+  return check_may_block(call, "call it before the tasks run, or on another thread");
+}
+
+Error PoolState::refuse_plain_call() {
+  return check_may_block("a plain call", "co_await the form that takes the worker").error();
+}
+
 Result<std::shared_ptr<PoolState>> PoolState::open(std::unique_ptr<fabric::Fabric> fabric,
                                                    const PoolOptions& options) {
-  auto state = std::make_shared<PoolState>(std::move(fabric), options);
+  std::shared_ptr<PoolState> state(new PoolState(std::move(fabric), options), [](PoolState* last) {
+    task::run_outside_tasks([last] { delete last; });
+  });
   Result<std::unique_ptr<Lane>> lane = state->make_lane();
   if (!lane) return fail(lane.error());
   Status opened = (*lane)->worker.run(state->node.open(*(*lane)->session));
@@ -64,12 +81,14 @@ Result<std::shared_ptr<PoolState>> PoolState::open(std::unique_ptr<fabric::Fabri
   if (state->node.fabric().clock().simulated()) {
     Lane& own = *state->housekeeper_lane_;
     own.worker.spawn(state->node.housekeeping(*own.session));
-    return state;
+  } else {
+    state->housekeeper_ = std::thread([self = state.get()] {
+      Lane& own = *self->housekeeper_lane_;
+      own.worker.run(self->node.housekeeping(*own.session));
+    });
   }
-  state->housekeeper_ = std::thread([self = state.get()] {
-    Lane& own = *self->housekeeper_lane_;
-    own.worker.run(self->node.housekeeping(*own.session));
-  });
+  // With the heart beating: it may take a while.
+  if (Status stays = state->node.fabric().stay(true); !stays) return fail(stays.error());
   return state;
 }
 
@@ -81,14 +100,18 @@ Result<Pool> PoolState::open_pool(std::unique_ptr<fabric::Fabric> fabric,
 }
 
 PoolState::~PoolState() {
+  // What they have under way ends before this compute node says that it leaves.
+  for (auto& place : parked_) delete place.exchange(nullptr);
+  spare_.clear();
   if (housekeeper_lane_ != nullptr) {
+    // From here on the memory nodes need not remember it, should it not come to say that it leaves.
+    (void)node.fabric().stay(false);
     node.stop();
     if (housekeeper_.joinable()) housekeeper_.join();
     housekeeper_lane_->worker.run();  // the simulated one
-    // What fails to be given back is found out by the others, as after a crash.
+    // Where this fails, it is found out by the others, as after a crash.
     (void)housekeeper_lane_->worker.run(node.close(*housekeeper_lane_->session));
   }
-  for (auto& place : parked_) delete place.load();
 }
 
 Result<std::unique_ptr<Lane>> PoolState::make_lane() {
@@ -134,8 +157,7 @@ Result<std::shared_ptr<IndexState>> PoolState::share(const pool::IndexRecord& re
   auto* raw = new IndexState{shared_from_this(), record, {}, options, std::move(tree)};
   raw->info = {record.name, format_options(**kind, options), record.format_version};
   std::shared_ptr<IndexState> state(raw, [](IndexState* index) {
-    const std::shared_ptr<PoolState> pool = index->pool;
-    pool->close_index(index);
+    task::run_outside_tasks([pool = index->pool, index] { pool->close_index(index); });
   });
   indexes_.insert_or_assign(record.name, state);
   return state;
@@ -167,6 +189,7 @@ Task<Status> PoolState::create(index::Tree& tree, pool::Session& session) {
 
 Result<std::shared_ptr<IndexState>> PoolState::create_index(std::string_view name,
                                                             const IndexOptions& options) {
+  if (Status may = check_may_block("create_index"); !may) return fail(may.error());
   Result<const index::Kind*> kind = index::find_kind(options.kind);
   if (!kind) return fail(kind.error());
   Result<IndexOptions> spelled = (*kind)->normalize(options);
@@ -175,20 +198,34 @@ Result<std::shared_ptr<IndexState>> PoolState::create_index(std::string_view nam
 
   const std::lock_guard guard(indexes_mutex_);
   pool::Catalogue& catalogue = node.catalogue();
-  Result<pool::IndexRecord> record = run([&](pool::Operation& op) {
-    return catalogue.begin_create(op, name, (*kind)->format_version(), stored);
-  });
+  const auto begin = [&] {
+    return run([&](pool::Operation& op) {
+      return catalogue.begin_create(op, name, (*kind)->format_version(), stored);
+    });
+  };
+  Result<pool::IndexRecord> record = begin();
+  if (!record && record.error().code() == ErrorCode::kBusy) {  // half dropped
+    const Status dropped = drop_index(name);
+    if (!dropped && dropped.error().code() != ErrorCode::kNotFound) return fail(dropped.error());
+    record = begin();
+  }
   if (!record) return fail(record.error());
   Result<std::unique_ptr<index::Tree>> tree = (*kind)->make(node, *record, *spelled);
   Status made =
       tree ? run_on_session([&](pool::Session& session) { return create(**tree, session); })
            : Status(fail(tree.error()));
-  if (made) {
-    made = run([&](pool::Operation& op) { return catalogue.publish(op, *record); });
-  }
   if (!made) {
     (void)run([&](pool::Operation& op) { return catalogue.abandon(op, *record); });
     return fail(made.error());
+  }
+  made = run([&](pool::Operation& op) { return catalogue.publish(op, *record); });
+  if (!made) {
+    // It may have happened though its answer was lost: then there is nothing to take back.
+    const Status withdrawn =
+        run([&](pool::Operation& op) { return catalogue.withdraw(op, *record); });
+    const bool live = !withdrawn && withdrawn.error().code() == ErrorCode::kNotFound;
+    if (withdrawn) (void)free_and_finish(*record, **tree);
+    if (!live) return fail(made.error());
   }
   Result<pool::IndexRecord> opened =
       run([&](pool::Operation& op) { return catalogue.open(op, name); });
@@ -196,8 +233,46 @@ Result<std::shared_ptr<IndexState>> PoolState::create_index(std::string_view nam
   return share(*opened, *spelled, std::move(*tree));
 }
 
+Status PoolState::drop_index(std::string_view name) {
+  pool::Catalogue& catalogue = node.catalogue();
+  Result<pool::IndexRecord> record =
+      run([&](pool::Operation& op) { return catalogue.begin_drop(op, name); });
+  if (!record) return fail(record.error());
+  Result<std::unique_ptr<index::Tree>> tree = tree_of(*record);
+  if (tree) return free_and_finish(*record, **tree);
+  // The kind or format is unknown here: the blocks are lost, not the name.
+  Status finished = run([&](pool::Operation& op) { return catalogue.finish_drop(op, *record); });
+  return finished ? Status(fail(tree.error())) : finished;
+}
+
+Result<std::unique_ptr<index::Tree>> PoolState::tree_of(const pool::IndexRecord& record) {
+  Result<IndexOptions> options = IndexOptions::parse(record.options);
+  if (!options) return fail(options.error());
+  Result<const index::Kind*> kind = index::find_kind(options->kind);
+  if (!kind) return fail(kind.error());
+  Result<IndexOptions> all = (*kind)->normalize(*options);
+  if (!all) return fail(all.error());
+  return (*kind)->make(node, record, *all);
+}
+
+// Of an index that is being dropped. Where it is damaged, what is left of its blocks is lost, not
+// the name. Where memory nodes do not answer, neither: dropping it again goes on.
+Status PoolState::free_and_finish(const pool::IndexRecord& record, index::Tree& tree) {
+  pool::Catalogue& catalogue = node.catalogue();
+  Status freed = run([&](pool::Operation& op) { return tree.destroy(op); });
+  if (!freed && (freed.error().code() == ErrorCode::kUnavailable ||
+                 freed.error().code() == ErrorCode::kIndeterminate ||
+                 freed.error().code() == ErrorCode::kTimeout)) {
+    (void)run([&](pool::Operation& op) { return catalogue.pause_drop(op, record); });
+    return freed;
+  }
+  Status finished = run([&](pool::Operation& op) { return catalogue.finish_drop(op, record); });
+  return finished ? freed : finished;
+}
+
 Result<std::shared_ptr<IndexState>> PoolState::open_index(std::string_view name,
                                                           const IndexOptions* options) {
+  if (Status may = check_may_block("open_index"); !may) return fail(may.error());
   const std::lock_guard guard(indexes_mutex_);
   pool::Catalogue& catalogue = node.catalogue();
   std::shared_ptr<IndexState> shared;

@@ -28,8 +28,10 @@ structure sound, nothing stuck and nothing leaked. The same seed gives the same 
 a range of seeds prints does not depend on --jobs or on the machine.
 
 Faults: tear (lines of READs and WRITEs interleave), delay (batches are held up), kill and pause (of
-compute nodes), cut (of links), restart and lose (of memory nodes, with and without their memory).
-Each run has some of those that are allowed.
+compute nodes), cut (of links), restart and lose (of memory nodes, with and without their memory),
+leave (compute nodes close their pool), drop (of workers with their tasks), indexes (others are
+created, used and dropped beside), join (of memory nodes), atomics (their load and store are two
+moments for WRITEs). Each run has some of those that are allowed.
 
 A failure is shrunk: its seed is tried with fewer faults, clients, operations and keys. What is
 printed then replays it exactly. --trace writes PREFIX.txt for people and PREFIX.json for a trace

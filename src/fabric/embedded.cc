@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/machine_memory.h"
 #include "base/parse.h"
 #include "fabric/line_memory.h"
 #include "fabric/local_endpoint.h"
@@ -55,6 +56,10 @@ class Nodes {
     const std::scoped_lock lock(mutex_);
     present_.erase(client);
   }
+  ClientId last_client() {
+    const std::scoped_lock lock(mutex_);
+    return last_client_;
+  }
   bool present(ClientId client) {
     const std::scoped_lock lock(mutex_);
     return present_.contains(client);
@@ -93,7 +98,7 @@ Status check(const EmbeddedOptions& options) {
     return fail(ErrorCode::kInvalidArgument, fmt::format("onchip: {} is not a multiple of {} bytes",
                                                          options.onchip_bytes, kLineBytes));
   }
-  return {};
+  return base::check_fits("size", options.bytes, base::machine_memory());
 }
 
 Result<std::shared_ptr<Nodes>> Nodes::make(const EmbeddedOptions& options) {
@@ -128,6 +133,17 @@ class View {
   std::span<const std::uint64_t> sizes() const { return nodes_->sizes(); }
   const LineMemory& part_of(Address address) const { return nodes_->part_of(address); }
   Status usable(const Batch& /*batch*/) const { return {}; }
+  Task<Status> fence(task::Worker& /*worker*/, ClientId client) {
+    if (client == 0 || client > nodes_->last_client()) {
+      co_return fail(ErrorCode::kInvalidArgument,
+                     fmt::format("there is no client {}: the last that came in is {}", client,
+                                 nodes_->last_client()));
+    }
+    if (!nodes_->present(client)) co_return Status{};
+    co_return fail(
+        ErrorCode::kBusy,
+        fmt::format("client {} still has the memory nodes open in this process", client));
+  }
 
  private:
   std::shared_ptr<Nodes> nodes_;
@@ -151,11 +167,6 @@ class EmbeddedFabric final : public Fabric {
   }
   Result<std::unique_ptr<Endpoint>> open_endpoint(task::Worker& worker) override {
     return std::make_unique<LocalEndpoint<View>>(View(nodes_), worker);
-  }
-  Status fence(ClientId client) override {
-    if (!nodes_->present(client)) return {};
-    return fail(ErrorCode::kBusy,
-                fmt::format("client {} still has the memory nodes open in this process", client));
   }
   Result<std::unique_ptr<Fabric>> attach() override {
     return std::make_unique<EmbeddedFabric>(nodes_);

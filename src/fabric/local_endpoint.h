@@ -9,6 +9,7 @@
 //   std::span<const std::uint64_t> sizes() const;             of the nodes
 //   const Memory& part_of(Address address) const;             a BasicLineMemory
 //   Status usable(const Batch& batch) const;                  whether its nodes can be used now
+//   Task<Status> fence(task::Worker& worker, ClientId client);
 #pragma once
 
 #include <cstddef>
@@ -71,6 +72,7 @@ class LocalEndpoint final : public Endpoint {
   }
   bool pending() const override { return first_ != nullptr; }
   void abandon() override { first_ = last_ = nullptr; }
+  Task<Status> fence(ClientId client) override { return view_.fence(worker(), client); }
 
  private:
   // Of a batch that is queued. A READ of 1 KiB gains nothing before most of its lines are asked
@@ -114,7 +116,7 @@ class LocalEndpoint final : public Endpoint {
     return view_.part_of(verb.target).prefetch(verb.target.offset_in_part(), length, limit);
   }
 
-  void execute(Batch& batch) const {
+  void execute(Batch& batch) {
     if (Status usable = view_.usable(batch); !usable) [[unlikely]] {
       batch.refuse(usable.error());
       return;
@@ -134,13 +136,14 @@ class LocalEndpoint final : public Endpoint {
   }
 
   // The verb could not be executed in time, and those behind it are not.
-  static void give_up(Batch& batch, std::size_t verb) {
+  void give_up(Batch& batch, std::size_t verb) {
     const NodeId node = batch[verb].target.node();
     batch[verb].outcome =
         batch[verb].kind == VerbKind::kWrite ? Outcome::kIndeterminate : Outcome::kNotExecuted;
     for (std::size_t i = verb + 1; i < batch.size(); ++i) {
       batch[i].outcome = Outcome::kNotExecuted;
     }
+    tell_unsettled(batch);
     batch.complete(Error(ErrorCode::kUnavailable,
                          "memory node " + std::to_string(node) +
                              ": a process that has stopped holds the memory that is asked for"));

@@ -212,6 +212,13 @@ bool Endpoint::start(Batch& batch) {
   return completed;
 }
 
+void Endpoint::tell_unsettled(const Batch& batch) {
+  for (const Verb& verb : batch.verbs()) {
+    if (verb.kind == VerbKind::kRead || verb.outcome != Outcome::kIndeterminate) continue;
+    tell_unsettled(verb.target.node());
+  }
+}
+
 // One pass over the verbs: where a verb is a copy in memory, each pass would cost as much as some
 // of them.
 bool Endpoint::prepare(Batch& batch, Counters& cost) {

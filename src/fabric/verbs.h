@@ -17,7 +17,11 @@
 //     them and WRITEs leave from them; only WRITEs of up to caps().inline_limit bytes may come
 //     from anywhere. Sources and targets stay untouched by the caller until the batch completes.
 //  7. Atomics. On aligned 8-byte words, atomic against other fabric atomics and never torn against
-//     READs and WRITEs. No CPU of a memory node touches such a word.
+//     READs and WRITEs. Not atomic against WRITEs: an atomic may be a load and a later store, and a
+//     WRITE of the word that lands between the two is undone by the store. A compare-and-swap that
+//     fails stores nothing. So nobody WRITEs to a word that an atomic of another's might change
+//     at that time; docs/fabrics.md lists the words that see both. No CPU of a memory node touches
+//     such a word.
 //  8. Masked compare-and-swap. Native, or emulated where caps().masked_cas is false: one CAS with
 //     the caller's best guess of the word. A failed CAS returns the word, so the second try is
 //     informed: at most one extra round trip without contention. See Verb::succeeded().
@@ -27,8 +31,14 @@
 //     node afterwards: so what a lock guards is safe until its holder or a fence has freed it. The
 //     same goes for verbs under way whose coroutine is destroyed. An address out of bounds or not
 //     served is kInvalidArgument, before anything is executed.
-// 10. Fencing. Fabric::fence(client) takes a client's access away at every memory node; when it
+// 10. Fencing. Endpoint::fence(client) takes a client's access away at every memory node; when it
 //     has succeeded, no verb of that client takes effect any more.
+// 11. Leaving. A client may go by itself; rule 9 lets it prove that nothing of it is under way:
+// once
+//     a verb that it posts to a node has completed there, every earlier one of unknown outcome has
+//     happened or never will. Whoever relies on its being gone (its locks, its blocks) relies on
+//     that proof at every node, or on a fence: docs/fabrics.md, "Leaving". When its Fabric is
+//     destroyed, the nodes are told, close what it has open, and forget it.
 //
 // Every endpoint counts what it does, exactly (pando::Counters). A batch that is refused before
 // anything is executed (kInvalidArgument) does nothing, and is not counted.
@@ -51,6 +61,7 @@
 #include "task/worker.h"
 #include <pando/result.h>
 #include <pando/stats.h>
+#include <pando/task.h>
 
 namespace pando::fabric {
 
@@ -298,6 +309,23 @@ class Endpoint : public task::Poller {
   // co_await endpoint.submit(batch): one round trip. An empty batch completes at once, uncounted.
   Submission submit(Batch& batch) { return {*this, batch}; }
 
+  // Rule 10, in one attempt, which takes no longer than a batch may and does not block the worker.
+  // kBusy where the client cannot be shut out yet (its process still maps the memory); kUnavailable
+  // where a node did not answer: to ask again does no harm.
+  virtual Task<Status> fence(ClientId client) = 0;
+
+  // Hears of WRITEs and atomics that may yet take effect at a node: their outcome is unknown, or
+  // who waited for them is being destroyed. Told before that coroutine hears of it or ends, and
+  // when what this client posts to the node from then on settles them (rule 9).
+  class Listener {
+   public:
+    virtual void unsettled(NodeId node) = 0;
+
+   protected:
+    ~Listener() = default;
+  };
+  void set_listener(Listener* listener) { listener_ = listener; }
+
   // Never null; kept in lists by size class and handed out again.
   Buffer buffer(std::size_t size);
 
@@ -322,6 +350,11 @@ class Endpoint : public task::Poller {
   virtual void free_registered(std::byte* memory, std::size_t bytes);
   // REQUIRES: called by destructors of derived classes that override free_registered.
   void free_buffers();
+  // Fabrics tell the listener by this.
+  void tell_unsettled(NodeId node) {
+    if (listener_ != nullptr) listener_->unsettled(node);
+  }
+  void tell_unsettled(const Batch& batch);  // those of its verbs whose outcome is unknown
 
  private:
   friend class Buffer;
@@ -342,6 +375,7 @@ class Endpoint : public task::Poller {
 
   const Caps caps_;
   task::Worker& worker_;
+  Listener* listener_ = nullptr;
   Counters counters_;
   std::uint64_t batches_ = 0;
   std::vector<std::uint64_t> last_batch_at_;  // by node: the last batch that rang its doorbell
@@ -371,8 +405,10 @@ class Fabric {
   // is there.
   virtual Status look_for_nodes() { return {}; }
   virtual Result<std::unique_ptr<Endpoint>> open_endpoint(task::Worker& worker) = 0;
-  // kBusy where the client cannot be shut out yet (its process still maps the memory).
-  virtual Status fence(ClientId client) = 0;
+  // Whether the client has a place where others look after it. Then its memory nodes remember it
+  // until it leaves or is fenced, whatever becomes of its connections; else they forget it some
+  // seconds after the last one ended, or at once where they need room. Not at first. Blocks.
+  virtual Status stay(bool /*stays*/) { return {}; }
   // Another compute node's attachment to the same memory nodes, with a client id of its own.
   virtual Result<std::unique_ptr<Fabric>> attach() = 0;
   // What the workers of its endpoints go by. Lives as long as any of its fabrics.

@@ -37,9 +37,10 @@ class AbandonedLocks {
   // `holder`: the bits of the word that name its holder. They become 0, and those of `mark` 1.
   void add(fabric::Address at, std::uint64_t word, std::uint64_t holder = ~std::uint64_t{0},
            std::uint64_t mark = 0);
+  // Whether any may still stand anywhere.
+  bool any() const { return any_.load(std::memory_order_acquire); }
   // Whether a word of this compute node's may still stand there.
   bool pending(fabric::Address at) const;
-  bool none() const { return !any_.load(std::memory_order_acquire); }
   // The housekeeper's. What could not be reached stays for the next time.
   Task<Status> take_back(Operation& op);
 

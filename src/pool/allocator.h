@@ -76,6 +76,9 @@ class Allocator {
   // For checks: every block that this compute node knows to be free or retired, but those that it
   // has written to far memory.
   std::vector<FreeRun> held() const;
+  // For checks: blocks that were never used begin with an incarnation behind this one, so that what
+  // is counted in fewer bits (births, versions) wraps around soon. REQUIRES: none was allocated.
+  void begin_incarnations_at(std::uint32_t last);
 
   // The housekeeper's: tells what is held free in this compute node's ledger, where it has changed.
   // What cannot be written now is written later.
@@ -83,8 +86,9 @@ class Allocator {
   // The housekeeper's: moves what is safe to the free lists, spills surplus to far memory, gives
   // away what the dead held free, and tells.
   Task<Status> collect(Operation& op);
-  // At a clean close: gives every free block of this compute node to the shared stacks.
-  Task<Status> give_back_all(Operation& op);
+  // At a clean close: gives every free block of this compute node to the shared stacks. False: some
+  // are retired and may still be read by others; the ledger lists them, for who settles it.
+  Task<Result<bool>> give_back_all(Operation& op);
 
   // ---- The recycler's
   // The same in the middle of its life: what operations free or fetch meanwhile stays.

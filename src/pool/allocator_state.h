@@ -105,6 +105,7 @@ struct Allocator::State {
   Task<Result<std::size_t>> write_ledger(Operation& op);
   Task<Status> grow_ledger(Operation& op, std::size_t count);
   Task<Status> close_ledger(Operation& op);
+  Task<Status> finish_ledger(Operation& op);
   std::size_t ledger_pages();
   Task<Status> inherit(Operation& op);
   Task<void> settle_estates(Operation& op);
@@ -128,10 +129,12 @@ struct Allocator::State {
   std::deque<Stash> stashes;  // by stamp
   std::size_t next_node =
       0;  // of those in use, where the next run is looked for first: load spreads
-  std::uint64_t last_seen = 0;  // allocated + freed, at the last collect()
+  std::uint32_t before_first = 0;  // begin_incarnations_at()
+  std::uint64_t last_seen = 0;     // allocated + freed, at the last collect()
   Ledger ledger;
 
   // The housekeeper's alone.
+  std::size_t page_limit = Ledger::kUsualPages;
   std::uint64_t chain = 0;   // the first page of this compute node's slot
   bool chain_known = false;  // it was read
   bool inherited = false;    // nothing of a predecessor's is listed there any more

@@ -21,6 +21,10 @@ using fabric::Buffer;
 
 constexpr std::size_t kEntriesPerRead = 32;
 
+Address maker_address(std::size_t entry) {
+  return catalogue_address(entry) + offsetof(CatalogueEntry, maker_word);
+}
+
 Address state_address(std::size_t entry) {
   return catalogue_address(entry) + offsetof(CatalogueEntry, state_word);
 }
@@ -77,7 +81,8 @@ Task<Result<Catalogue::Found>> Catalogue::find(Operation& op, std::string_view n
     const CatalogueEntry entry = entry_at(buffer, i % kEntriesPerRead);
     const EntryState state = entry_state(entry.state_word);
     if (entry.state_word == 0) {
-      if (!found.free) found.free = i;
+      // Not one where a late pause of a drop may yet meet this compute node as the maker.
+      if (!found.free && !node_.abandoned_locks().pending(maker_address(i))) found.free = i;
     } else if (!intact(entry)) {
       found.damaged = i;
     } else {
@@ -127,11 +132,15 @@ Task<Result<IndexRecord>> Catalogue::begin_create(Operation& op, std::string_vie
     CatalogueLock lock(*this);
     if (Status locked = co_await lock.acquire(op); !locked) co_return fail(locked.error());
     auto found = co_await find(op, name);
+    const Result<bool> half_dropped =
+        found ? co_await to_be_dropped_on(op, *found) : Result<bool>(fail(found.error()));
     Result<bool> again = false;
-    if (found) again = co_await clean_up(op, *found);
+    if (half_dropped && !*half_dropped) again = co_await clean_up(op, *found);
     Result<IndexRecord> created = fail(ErrorCode::kExists);
-    if (!found) {
-      created = fail(found.error());
+    if (!half_dropped) {
+      created = fail(half_dropped.error());
+    } else if (*half_dropped) {
+      created = fail(ErrorCode::kBusy, fmt::format("index \"{}\" is half dropped", name));
     } else if (!again) {
       created = fail(again.error());
     } else if (*again) {
@@ -147,7 +156,7 @@ Task<Result<IndexRecord>> Catalogue::begin_create(Operation& op, std::string_vie
       created = co_await create_in(op, *found->free, name, format_version, options);
     }
     const Status released = co_await lock.release(op);
-    if (!found || !again || !*again) co_return after(std::move(created), released);
+    if (!again || !*again) co_return after(std::move(created), released);
     if (Status waited = co_await pause.wait("an index of the same name to be created or dropped");
         !waited) {
       co_return fail(waited.error());
@@ -168,14 +177,22 @@ Task<Result<IndexRecord>> Catalogue::create_in(Operation& op, std::size_t entry,
   bytes.maker_word = node_.membership().self();
   Buffer buffer = op.buffer(sizeof(bytes));
   std::memcpy(buffer.data(), &bytes, sizeof(bytes));
-  constexpr std::size_t kAfterState = sizeof(bytes.state_word);
+  constexpr std::size_t kRoot = offsetof(CatalogueEntry, root_word);
+  constexpr std::size_t kAfterUsers = offsetof(CatalogueEntry, format_version);
   Batch batch(op.cost());
-  batch.write(catalogue_address(entry) + kAfterState, buffer.data() + kAfterState,
-              sizeof(bytes) - kAfterState);
-  // After the WRITE, so an entry with a state has its bytes.
-  batch.compare_swap(state_address(entry), 0, entry_word(id, EntryState::kCreating));
-  if (Status made = co_await op.submit(batch); !made) co_return fail(made.error());
-  if (!batch[1].succeeded()) co_return fail(corrupt(entry));
+  batch.write(catalogue_address(entry) + kRoot, buffer.data() + kRoot, sizeof(bytes.root_word));
+  // Not the users: newcomers clear their bits at any time, by atomics, which a WRITE must not race
+  // (rule 7 of verbs.h). Bits that are set there are of compute nodes that have gone.
+  batch.write(catalogue_address(entry) + kAfterUsers, buffer.data() + kAfterUsers,
+              sizeof(bytes) - kAfterUsers);
+  // After the WRITEs, so an entry with a state has its bytes.
+  const std::size_t swap =
+      batch.compare_swap(state_address(entry), 0, entry_word(id, EntryState::kCreating));
+  if (Status made = co_await op.submit(batch); !made) {
+    change_later(entry, entry_word(id, EntryState::kCreating), 0);
+    co_return fail(made.error());
+  }
+  if (!batch[swap].succeeded()) co_return fail(corrupt(entry));
   bytes.state_word = entry_word(id, EntryState::kCreating);
   co_return record_of(bytes, entry);
 }
@@ -196,7 +213,30 @@ Task<Status> Catalogue::publish(Operation& op, const IndexRecord& record) {
 }
 
 Task<Status> Catalogue::abandon(Operation& op, const IndexRecord& record) {
-  co_return co_await change(op, record, entry_word(record.index_id, EntryState::kCreating), 0);
+  Status abandoned =
+      co_await change(op, record, entry_word(record.index_id, EntryState::kCreating), 0);
+  if (!abandoned && abandoned.error().code() != ErrorCode::kNotFound) {
+    change_later(record.entry, entry_word(record.index_id, EntryState::kCreating), 0);
+  }
+  co_return abandoned;
+}
+
+Task<Status> Catalogue::withdraw(Operation& op, const IndexRecord& record) {
+  dropping_[record.entry].store(true);
+  Status withdrawn = co_await change(op, record, entry_word(record.index_id, EntryState::kCreating),
+                                     entry_word(record.index_id, EntryState::kDropping));
+  if (!withdrawn && withdrawn.error().code() != ErrorCode::kNotFound) {
+    change_later(record.entry, entry_word(record.index_id, EntryState::kCreating), 0);
+    change_later(record.entry, entry_word(record.index_id, EntryState::kDropping), 0);
+  }
+  if (!withdrawn) dropping_[record.entry].store(false);
+  co_return withdrawn;
+}
+
+// No other entry ever has this word, so it is as good as a lock's.
+void Catalogue::change_later(std::size_t entry, std::uint64_t from, std::uint64_t to) {
+  node_.abandoned_locks().add(state_address(entry), from, ~std::uint64_t{0}, to);
+  node_.kick();
 }
 
 // ---- Open and close ----
@@ -212,6 +252,7 @@ Task<Result<IndexRecord>> Catalogue::open(Operation& op, std::string_view name) 
   } else if (found->place && entry_state(found->entry.state_word) == EntryState::kLive) {
     opened = record_of(found->entry, *found->place);
     if (Status marked = co_await mark_user(op, *found->place, true); !marked) {
+      doubt(*found->place);
       opened = fail(marked.error());
     } else {
       opened_[*found->place].fetch_add(1);
@@ -222,14 +263,32 @@ Task<Result<IndexRecord>> Catalogue::open(Operation& op, std::string_view name) 
 }
 
 Task<Status> Catalogue::close(Operation& op, const IndexRecord& record) {
-  CatalogueLock lock(*this);
+  std::atomic<std::uint32_t>& opened = opened_[record.entry];
+  if (opened.load() == 0 || opened.fetch_sub(1) > 1) co_return Status{};
+  doubt(record.entry);
+  co_return co_await take_marks_back(op, true);
+}
+
+void Catalogue::doubt(std::size_t entry) {
+  unsure_[entry].store(true);
+  any_unsure_.store(true);
+}
+
+Task<Status> Catalogue::take_marks_back(Operation& op, bool patient) {
+  if (!any_unsure_.load(std::memory_order_relaxed)) co_return Status{};
+  CatalogueLock lock(*this, patient);
   if (Status locked = co_await lock.acquire(op); !locked) co_return fail(locked.error());
-  Status closed;
-  if (opened_[record.entry].load() > 0 && opened_[record.entry].fetch_sub(1) == 1) {
-    closed = co_await mark_user(op, record.entry, false);
+  any_unsure_.store(false);
+  Status all;
+  for (std::size_t entry = 0; entry < kMaxIndexes; ++entry) {
+    if (!unsure_[entry].exchange(false) || opened_[entry].load() > 0) continue;
+    if (Status cleared = co_await mark_user(op, entry, false); !cleared) {
+      doubt(entry);
+      all = cleared;
+    }
   }
   const Status released = co_await lock.release(op);
-  co_return after(std::move(closed), released);
+  co_return all ? released : all;
 }
 
 // By compare-and-swap, as newcomers clear their bits without the lock.
@@ -273,7 +332,7 @@ Task<Result<IndexRecord>> Catalogue::begin_drop(Operation& op, std::string_view 
   CatalogueLock lock(*this);
   if (Status locked = co_await lock.acquire(op); !locked) co_return fail(locked.error());
   Result<IndexRecord> begun = fail(ErrorCode::kNotFound, fmt::format("index \"{}\"", name));
-  auto found = co_await find(op, name);
+  auto found = co_await find_settled(op, name);
   if (!found) {
     begun = fail(found.error());
   } else if (found->place && entry_state(found->entry.state_word) == EntryState::kLive) {
@@ -286,13 +345,10 @@ Task<Result<IndexRecord>> Catalogue::begin_drop(Operation& op, std::string_view 
     } else {
       begun = co_await drop_in(op, *found);
     }
-  } else if (found->place && entry_state(found->entry.state_word) == EntryState::kDropping) {
-    auto free = co_await nobody_drops(op, *found);
-    if (!free) {
-      begun = fail(free.error());
-    } else if (*free) {
-      begun = co_await drop_in(op, *found);
-    }
+  } else if (auto half_dropped = co_await to_be_dropped_on(op, *found); !half_dropped) {
+    begun = fail(half_dropped.error());
+  } else if (*half_dropped) {
+    begun = co_await drop_in(op, *found);
   } else if (auto cleaned = co_await clean_up(op, *found); !cleaned) {
     begun = fail(cleaned.error());
   }
@@ -300,8 +356,29 @@ Task<Result<IndexRecord>> Catalogue::begin_drop(Operation& op, std::string_view 
   co_return after(std::move(begun), released);
 }
 
-// Whoever began to drop the entry has given up, or can do nothing any more.
-Task<Result<bool>> Catalogue::nobody_drops(Operation& op, const Found& found) {
+// As find(), but for what this compute node has yet to take back of the entry: that would undo, and
+// perhaps twice, what is done to it from now on.
+Task<Result<Catalogue::Found>> Catalogue::find_settled(Operation& op, std::string_view name) {
+  auto found = co_await find(op, name);
+  const auto pending = [&] {
+    return found && found->place &&
+           (node_.abandoned_locks().pending(state_address(*found->place)) ||
+            node_.abandoned_locks().pending(maker_address(*found->place)));
+  };
+  if (!pending()) co_return found;
+  if (Status taken = co_await node_.abandoned_locks().take_back(op); pending()) {
+    co_return fail(taken ? Error(ErrorCode::kUnavailable,
+                                 fmt::format("an earlier drop of index \"{}\" is unsettled", name))
+                         : taken.error());
+  }
+  co_return co_await find(op, name);
+}
+
+// Whoever began to drop the index has given up, or can do nothing any more.
+Task<Result<bool>> Catalogue::to_be_dropped_on(Operation& op, const Found& found) {
+  if (!found.place || entry_state(found.entry.state_word) != EntryState::kDropping) {
+    co_return false;
+  }
   const auto maker = static_cast<OwnerId>(found.entry.maker_word);
   if (maker == node_.membership().self()) co_return !dropping_[*found.place].load();
   if (maker == 0) co_return true;
@@ -311,27 +388,43 @@ Task<Result<bool>> Catalogue::nobody_drops(Operation& op, const Found& found) {
 Task<Result<IndexRecord>> Catalogue::drop_in(Operation& op, const Found& found) {
   const IndexRecord record = record_of(found.entry, *found.place);
   const std::uint64_t maker = node_.membership().self();
+  const std::uint64_t dropping = entry_word(record.index_id, EntryState::kDropping);
+  const bool begins = found.entry.state_word != dropping;
   Batch batch(op.cost());
-  batch.write_word(catalogue_address(record.entry) + offsetof(CatalogueEntry, maker_word), &maker);
-  batch.compare_swap(state_address(record.entry), found.entry.state_word,
-                     entry_word(record.index_id, EntryState::kDropping));
-  if (Status marked = co_await op.submit(batch); !marked) co_return fail(marked.error());
+  batch.write_word(maker_address(record.entry), &maker);
+  batch.compare_swap(state_address(record.entry), found.entry.state_word, dropping);
+  if (Status marked = co_await op.submit(batch); !marked) {
+    // Nothing of it is freed yet: it becomes what it was. Where somebody has begun before, it stays
+    // as it is, to be gone on with.
+    if (begins) change_later(record.entry, dropping, found.entry.state_word);
+    co_return fail(marked.error());
+  }
   if (!batch[1].succeeded()) co_return fail(corrupt(record.entry));
   dropping_[record.entry].store(true);
   co_return record;
 }
 
 Task<Status> Catalogue::pause_drop(Operation& op, const IndexRecord& record) {
-  dropping_[record.entry].store(false);
-  const std::uint64_t nobody = 0;
+  const std::uint64_t self = node_.membership().self();
   Batch batch(op.cost());
-  batch.write_word(catalogue_address(record.entry) + offsetof(CatalogueEntry, maker_word), &nobody);
-  co_return co_await op.submit(batch);
+  batch.compare_swap(maker_address(record.entry), self, 0);
+  Status paused = co_await op.submit(batch);
+  if (!paused) {
+    node_.abandoned_locks().add(maker_address(record.entry), self);
+    node_.kick();
+  }
+  dropping_[record.entry].store(false);  // last: from now on others here may go on
+  co_return paused;
 }
 
 Task<Status> Catalogue::finish_drop(Operation& op, const IndexRecord& record) {
+  Status finished =
+      co_await change(op, record, entry_word(record.index_id, EntryState::kDropping), 0);
+  if (!finished && finished.error().code() != ErrorCode::kNotFound) {
+    change_later(record.entry, entry_word(record.index_id, EntryState::kDropping), 0);
+  }
   dropping_[record.entry].store(false);
-  co_return co_await change(op, record, entry_word(record.index_id, EntryState::kDropping), 0);
+  co_return finished;
 }
 
 // ---- List ----

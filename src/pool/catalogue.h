@@ -1,15 +1,18 @@
 // Catalogue: the pool's indexes by name, in far memory.
 //
 // States of an entry: empty → creating → live → dropping → empty. An entry that is being created or
-// dropped names who does it. If that compute node dies or gives up, the next drop of the name goes
-// on with a drop, and empties an entry that was being created; the next create of the name empties
-// either (and creates of other names do, when the catalogue is full): then the blocks of the index
-// are lost to the pool.
+// dropped names who does it. If that compute node dies or gives up, the next drop or create of the
+// name goes on with a drop, and empties an entry that was being created. Creates of other names
+// empty either when the catalogue is full. The blocks of what is emptied are lost to the pool.
 //
 // Every method looks at and changes entries under the catalogue lock, a remote lock with an owner,
 // taken over when the owner is gone. It is not held between the two steps of create() and drop().
 //
 // create() is in two steps so that an index can build its first nodes between them.
+//
+// What ends with an unknown outcome does not block a name for as long as this compute node lives:
+// an entry that it may have begun to create is emptied by its housekeeper (abandoned_locks.h), and
+// so is its mark as a user of an index that it does not use (tidy()).
 //
 // Names are 1 to kMaxIndexName bytes of UTF-8 without control characters (U+0000 to U+001F,
 // U+007F). Thread-safe.
@@ -48,15 +51,20 @@ class Catalogue {
  public:
   explicit Catalogue(ComputeNode& node) : node_(node) {}
 
-  // kExists, kInvalidArgument (name), kOutOfMemory (catalogue full). The entry is invisible to
+  // kExists, kInvalidArgument (name), kOutOfMemory (catalogue full), kBusy where an index of this
+  // name has been dropped by half: begin_drop goes on with it. The entry is invisible to
   // open() until publish(); its root word and index words are zero. Waits while somebody else is
   // creating or dropping an index of this name.
   Task<Result<IndexRecord>> begin_create(Operation& op, std::string_view name,
                                          std::uint32_t format_version, std::string_view options);
   Task<Status> publish(Operation& op, const IndexRecord& record);
+  // Gives up, before the index has any blocks.
   Task<Status> abandon(Operation& op, const IndexRecord& record);
+  // The same where it has some: free them, then finish_drop(). kNotFound: it was published.
+  Task<Status> withdraw(Operation& op, const IndexRecord& record);
 
-  // kNotFound. Marks this compute node as a user until close() has been called as often.
+  // kNotFound. Marks this compute node as a user until close() has been called as often: an error
+  // of that means that the mark is taken back later, by the housekeeper.
   Task<Result<IndexRecord>> open(Operation& op, std::string_view name);
   Task<Status> close(Operation& op, const IndexRecord& record);
 
@@ -70,6 +78,10 @@ class Catalogue {
   // Those that are live.
   Task<Result<std::vector<IndexRecord>>> list(Operation& op);
 
+  // The housekeeper's: takes marks back that an open or close may have left, unless the catalogue
+  // is locked now. Costs nothing where none has.
+  Task<Status> tidy(Operation& op) { return take_marks_back(op, false); }
+
  private:
   friend class CatalogueLock;
   struct Found;
@@ -77,17 +89,26 @@ class Catalogue {
   Task<Result<bool>> clean_up(Operation& op, const Found& found);
   Task<Result<IndexRecord>> create_in(Operation& op, std::size_t entry, std::string_view name,
                                       std::uint32_t format_version, std::string_view options);
-  Task<Result<bool>> nobody_drops(Operation& op, const Found& found);
+  Task<Result<Found>> find_settled(Operation& op, std::string_view name);
+  Task<Result<bool>> to_be_dropped_on(Operation& op, const Found& found);
   Task<Result<IndexRecord>> drop_in(Operation& op, const Found& found);
   Task<Result<std::uint32_t>> users(Operation& op, const CatalogueEntry& entry);
   Task<Status> mark_user(Operation& op, std::size_t entry, bool uses);
+  Task<Status> take_marks_back(Operation& op, bool patient);
+  void doubt(std::size_t entry);
+  void change_later(std::size_t entry, std::uint64_t from, std::uint64_t to);
   Task<Status> change(Operation& op, const IndexRecord& record, std::uint64_t from,
                       std::uint64_t to);
 
   ComputeNode& node_;
   std::atomic<bool> locked_{false};  // by a coroutine of this compute node
-  std::array<std::atomic<std::uint32_t>, kMaxIndexes> opened_{};  // changed under the lock
-  std::array<std::atomic<bool>, kMaxIndexes> dropping_{};  // by a coroutine of this compute node
+  // Grows under the lock, so that who finds 0 there with the lock held may take the mark back.
+  std::array<std::atomic<std::uint32_t>, kMaxIndexes> opened_{};
+  // This compute node may be marked as a user, though opened_ is 0.
+  std::array<std::atomic<bool>, kMaxIndexes> unsure_{};
+  std::atomic<bool> any_unsure_{false};
+  // By a coroutine of this compute node.
+  std::array<std::atomic<bool>, kMaxIndexes> dropping_{};
 };
 
 }  // namespace pando::pool

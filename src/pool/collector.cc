@@ -183,9 +183,12 @@ Task<Status> Allocator::State::tidy(Operation& op) {
   co_return co_await stash(op);
 }
 
-Task<Status> Allocator::give_back_all(Operation& op) {
-  if (Status given = co_await call_in(op); !given) co_return given;
-  co_return co_await state_->close_ledger(op);
+Task<Result<bool>> Allocator::give_back_all(Operation& op) {
+  if (Status given = co_await call_in(op); !given) co_return fail(given.error());
+  const bool all = state_->waiting() == 0 || base::mutated(base::Mutant::kClosedLedger);
+  const Status told = all ? co_await state_->close_ledger(op) : co_await state_->finish_ledger(op);
+  if (!told) co_return fail(told.error());
+  co_return all;
 }
 
 Task<Status> Allocator::call_in(Operation& op) {
@@ -194,7 +197,9 @@ Task<Status> Allocator::call_in(Operation& op) {
     const BlockKind kind = kind_at(i);
     const std::size_t size_class = size_class_at(i);
     if (size_class < block_class(kind, 1)) continue;
-    if (Status given = co_await state_->give_back(op, kind, size_class); !given) co_return given;
+    if (Status given = co_await state_->give_back(op, kind, size_class); !given) {
+      co_return fail(given.error());
+    }
   }
   co_return Status{};
 }

@@ -2,8 +2,18 @@
 //
 // Order of life: open() formats or checks the memory nodes and joins; sessions are made for
 // workers; housekeeping runs on one of them from then on (a thread of its own in a process, a
-// coroutine in a simulation); close() leaves and gives free memory back. Destroyed without close(),
-// it is what a crash leaves behind: its slot stays until a peer buries it.
+// coroutine in a simulation); close() gives free memory back and leaves. Destroyed without close(),
+// or where that fails, it is what a crash leaves behind: its slot stays until a peer buries it.
+//
+// Others take over the locks of whoever has left, without a fence. So who leaves proves first that
+// nothing of it can happen any more at any memory node (docs/fabrics.md, "Leaving"):
+//  1. Its sessions are gone but one, and no operation is under way.
+//  2. Every lock that was abandoned has been taken back.
+//  3. At every memory node that it has ever reached, a verb that it posted after all this has
+//     completed: what was of unknown outcome there has happened, or never will (rule 9 of verbs.h).
+//  4. Then, by that one session, its slot is given up with a compare-and-swap. If that is cut off,
+//     it lands before a fence or never: those who find the slot alive fence before they bury.
+// What cannot be proved within a lease makes it no leave: it is a death, and found out as one.
 #pragma once
 
 #include <algorithm>
@@ -23,6 +33,7 @@
 #include "pool/membership.h"
 #include "pool/memory_nodes.h"
 #include "pool/operation.h"
+#include "pool/unsettled.h"
 #include <pando/options.h>
 #include <pando/result.h>
 #include <pando/stats.h>
@@ -48,7 +59,8 @@ class ComputeNode {
   // (kIncompatible, naming node and format); then joins. kInvalidArgument: a node is too small.
   // kUnavailable: a node of the pool is not there.
   Task<Status> open(Session& session);
-  // REQUIRES: housekeeping has ended, and no operation is under way.
+  // REQUIRES: housekeeping has ended, no operation is under way, and all other sessions are gone.
+  // An error: it has not left, and will be taken for dead.
   Task<Status> close(Session& session);
 
   Result<std::unique_ptr<Session>> make_session(task::Worker& worker);
@@ -75,6 +87,14 @@ class ComputeNode {
   Catalogue& catalogue() { return catalogue_; }
   AbandonedLocks& abandoned_locks() { return abandoned_locks_; }
   Recycler& recycler() { return *recycler_; }
+  Unsettled& unsettled() { return unsettled_; }
+  // What this compute node may announce (epochs.h): no operation of it has pinned an earlier epoch,
+  // nor will, and nothing that one did may yet happen.
+  std::uint64_t announceable() const {
+    // In this order: an operation adds what is unsettled before it ends.
+    const std::uint64_t by_operations = epochs_.announceable();
+    return std::min(by_operations, unsettled_.oldest());
+  }
   // Of the pool, random. REQUIRES: open() succeeded.
   std::uint64_t pool_id() const { return pool_id_; }
 
@@ -86,6 +106,13 @@ class ComputeNode {
   void remove_session(Session* session);
 
   Task<Status> upkeep(Session& session);
+  Task<Result<bool>> come_to_rest(Session& session);
+  struct Heart {
+    bool stopped = false;
+    bool beating = false;
+  };
+  Task<void> keep_beating(Session& session, std::shared_ptr<Heart> heart);
+  Task<Status> prove_rest(Operation& op);
   Task<void> tick(Session& session);
   task::Duration beat() const {
     return std::min<task::Duration>(kBeat, task::Duration(options_.lease) / 8);
@@ -105,6 +132,7 @@ class ComputeNode {
   Allocator allocator_;
   Catalogue catalogue_;
   AbandonedLocks abandoned_locks_;
+  Unsettled unsettled_;
   const std::unique_ptr<Recycler> recycler_;
   std::uint64_t pool_id_ = 0;
 

@@ -256,7 +256,7 @@ Task<Result<Formatted>> format_or_check(Operation& op) {
       formatter = state;
       since = op.worker().now();
     } else if (state != 0 && op.worker().now() - since >= op.node().options().lease) {
-      take = fabric.fence(static_cast<ClientId>(state)).has_value();
+      take = (co_await op.endpoint().fence(static_cast<ClientId>(state))).has_value();
     }
     if (take) {
       auto taken = co_await swap_state(op, 0, state, fabric.client());

@@ -16,6 +16,7 @@ Session::Session(ComputeNode& node, task::Worker& worker,
   node_.budget().take(Part::kMembership, sizeof(Session));
   node_.epochs().join(this);
   node_.add_session(this);
+  endpoint_->set_listener(this);
 }
 
 Session::~Session() {
@@ -24,6 +25,14 @@ Session::~Session() {
   node_.remove_session(this);
   node_.epochs().leave(this);
   node_.budget().give_back(Part::kMembership, sizeof(Session));
+}
+
+// Whose verb it is is not known here; the oldest operation's epoch is no later.
+void Session::unsettled(fabric::NodeId node) {
+  const std::uint64_t pinned = this->pinned();
+  const std::uint64_t epoch =
+      pinned == kUnpinned ? node_.epochs().current() : Epochs::epoch_of(pinned);
+  node_.unsettled().add(node, epoch);
 }
 
 void Session::publish() {

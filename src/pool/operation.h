@@ -26,13 +26,13 @@ namespace pando::pool {
 class ComputeNode;
 class Operation;
 
-class Session {
+class Session : private fabric::Endpoint::Listener {
  public:
   static constexpr std::uint64_t kUnpinned = ~std::uint64_t{0};
 
   // Use ComputeNode::make_session.
   Session(ComputeNode& node, task::Worker& worker, std::unique_ptr<fabric::Endpoint> endpoint);
-  ~Session();  // REQUIRES: no operation is under way
+  virtual ~Session();  // REQUIRES: no operation is under way
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -55,6 +55,7 @@ class Session {
  private:
   friend class Operation;
   void publish();
+  void unsettled(fabric::NodeId node) override;
 
   ComputeNode& node_;
   task::Worker& worker_;

@@ -149,7 +149,7 @@ Task<bool> Recycler::has_forgotten(Operation& op, std::uint64_t number) {
     co_return false;
   }
   if (node_.epochs().oldest_pin_barrier() <= stamp_) co_return false;
-  if (!node_.abandoned_locks().none() || !nothing_unsettled()) co_return false;
+  if (node_.abandoned_locks().any() || node_.unsettled().any()) co_return false;
   co_return co_await node_.allocator().tell_all(op);
 }
 

@@ -148,8 +148,6 @@ class Recycler {
   // ---- Answering
   Task<void> answer(Operation& op, const PoolView& view);
   Task<bool> has_forgotten(Operation& op, std::uint64_t number);
-  // No verb of this compute node has an outcome that is still open.
-  bool nothing_unsettled() const { return true; }
   void observe(const PoolView& view);
 
   // ---- Recycling

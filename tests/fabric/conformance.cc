@@ -546,7 +546,7 @@ TEST_P(FabricConformance, AFencedClientHasNoEffectAnyMore) {
   const ClientId id = victim->fabric().client();
   const Address word(0, kBase);
   victim->write_word(word, 1);
-  const Status at_once = client().fabric().fence(id);
+  const Status at_once = client().fence(id);
   if (at_once) {
     Batch batch;
     batch.fetch_add(word, 1);
@@ -557,13 +557,26 @@ TEST_P(FabricConformance, AFencedClientHasNoEffectAnyMore) {
     EXPECT_EQ(at_once.error().code(), ErrorCode::kBusy);
   }
   victim.reset();
-  EXPECT_TRUE(client().fabric().fence(id));
-  EXPECT_TRUE(client().fabric().fence(id)) << "once more does no harm";
+  EXPECT_TRUE(client().fence(id));
+  EXPECT_TRUE(client().fence(id)) << "once more does no harm";
   EXPECT_EQ(client().read_word(word), 1u);
 }
 
-TEST_P(FabricConformance, AnUnknownClientIsFencedAlready) {
-  EXPECT_TRUE(client().fabric().fence(1'000'000));
+TEST_P(FabricConformance, AClientThatHasLeftIsAsGoodAsFenced) {
+  auto other = another_client();
+  const ClientId id = other->fabric().client();
+  other->write_word(Address(0, kBase), 1);
+  other.reset();
+  EXPECT_TRUE(client().fence(id));
+}
+
+TEST_P(FabricConformance, WhoNeverWasIsNotFenced) {
+  for (const ClientId nobody : {ClientId{0}, ClientId{1'000'000}}) {
+    const Status refused = client().fence(nobody);
+    ASSERT_FALSE(refused) << nobody;
+    EXPECT_EQ(refused.error().code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(refused.error().detail(), HasSubstr("client " + std::to_string(nobody)));
+  }
 }
 
 // ---- Threads ----

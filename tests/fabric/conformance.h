@@ -52,6 +52,7 @@ class Client {
 
   Status submit(Batch& batch) { return worker_.run(submit_task(batch)); }
   Task<Status> submit_task(Batch& batch) { co_return co_await endpoint_->submit(batch); }
+  Status fence(ClientId client) { return worker_.run(endpoint_->fence(client)); }
 
   // One verb each, for the tests' set-up and checks.
   void write_word(Address to, std::uint64_t word) {

@@ -98,11 +98,11 @@ TEST(EmbeddedUrl, ErrorsNameWhatIsWrong) {
   }
 }
 
-TEST(EmbeddedUrl, WhatCannotBeMappedIsOutOfMemory) {
+TEST(EmbeddedUrl, WhatCanNeverFitIsRefused) {
   const auto fabric = open_fabric("embedded:128T");  // all of a process's address space
   ASSERT_FALSE(fabric);
-  EXPECT_EQ(fabric.error().code(), ErrorCode::kOutOfMemory);
-  EXPECT_THAT(fabric.error().detail(), HasSubstr("memory node 0"));
+  EXPECT_EQ(fabric.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(fabric.error().detail(), HasSubstr("128TiB can never fit"));
 }
 
 // ---- What embedded promises beyond the contract ----
@@ -124,14 +124,14 @@ TEST(Embedded, ClientIdsCountFromOneAndAreNotUsedAgain) {
 }
 
 TEST(Embedded, AClientIsFencedOnceItsObjectIsGone) {
-  const auto first = open_fabric("embedded:1MiB").value();
-  auto second = first->attach().value();
-  const Status busy = first->fence(2);
+  Client first(open_fabric("embedded:1MiB").value());
+  auto second = first.fabric().attach().value();
+  const Status busy = first.fence(2);
   ASSERT_FALSE(busy);
   EXPECT_EQ(busy.error().code(), ErrorCode::kBusy);
   EXPECT_THAT(busy.error().detail(), HasSubstr("client 2"));
   second.reset();
-  EXPECT_TRUE(first->fence(2));
+  EXPECT_TRUE(first.fence(2));
 }
 
 TEST(Embedded, ALoneTaskDoesNotSuspend) {

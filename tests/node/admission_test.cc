@@ -35,10 +35,10 @@ TEST_F(AdmissionTest, ClientsComeAndGo) {
 }
 
 TEST_F(AdmissionTest, AFenceHoldsAgainstAJoinUnderWay) {
-  admission_.fence(7);
+  (void)admission_.fence(7);
   EXPECT_EQ(refusal(7), ErrorCode::kFenced);
   EXPECT_TRUE(admission_.join(8));
-  admission_.fence(8);
+  (void)admission_.fence(8);
   EXPECT_FALSE(admission_.admitted(8));
   EXPECT_EQ(refusal(8), ErrorCode::kFenced);
 }
@@ -46,7 +46,7 @@ TEST_F(AdmissionTest, AFenceHoldsAgainstAJoinUnderWay) {
 // Found by fuzz_node_conversation: who came next was refused with the id that it had just been
 // given.
 TEST_F(AdmissionTest, IdsThatWereFencedBeforehandAreNotGiven) {
-  for (ClientId client = 1; client <= kMaxFenced + 2; ++client) admission_.fence(client);
+  for (ClientId client = 1; client <= kMaxFenced + 2; ++client) (void)admission_.fence(client);
   const ClientId next = admission_.new_client().value();
   EXPECT_TRUE(admission_.join(next)) << next;
 }
@@ -55,7 +55,7 @@ TEST_F(AdmissionTest, NoFencedClientIsEverForgotten) {
   constexpr ClientId kMany = 5 * kMaxFenced;
   for (ClientId client = 1; client <= kMany; ++client) {
     if (client % 3 == 0) continue;  // lives on
-    admission_.fence(client);
+    (void)admission_.fence(client);
   }
   for (ClientId client = 1; client <= kMany; ++client) {
     if (client % 3 != 0) {
@@ -67,16 +67,40 @@ TEST_F(AdmissionTest, NoFencedClientIsEverForgotten) {
 }
 
 TEST_F(AdmissionTest, FencesInAnyOrder) {
-  for (ClientId client = 4 * kMaxFenced; client > 0; --client) admission_.fence(client);
+  for (ClientId client = 4 * kMaxFenced; client > 0; --client) (void)admission_.fence(client);
   for (ClientId client = 1; client <= 4 * kMaxFenced; ++client) {
     ASSERT_EQ(refusal(client), ErrorCode::kFenced) << client;
   }
 }
 
+TEST_F(AdmissionTest, WhoWasNeverGivenAnIdIsNotFenced) {
+  const ClientId last = admission_.new_client().value();
+  for (const ClientId nobody : {ClientId{0}, last + 1, ClientId{1'000'000}}) {
+    EXPECT_EQ(admission_.fence(nobody).error().code(), ErrorCode::kInvalidArgument);
+  }
+  EXPECT_EQ(admission_.new_client().value(), last + 1) << "no id was used up";
+  EXPECT_TRUE(admission_.fence(last));
+}
+
+TEST_F(AdmissionTest, WhoStaysIsToldFromThoseWhoPass) {
+  for (const ClientId client : {3u, 5u, 7u}) ASSERT_TRUE(admission_.join(client));
+  ASSERT_TRUE(admission_.stay(5, true));
+  EXPECT_TRUE(admission_.stays(5));
+  EXPECT_EQ(admission_.passing(), (std::vector<ClientId>{3, 7}));
+  admission_.leave(5);
+  EXPECT_FALSE(admission_.stays(5));
+  EXPECT_EQ(admission_.stay(5, true).error().code(), ErrorCode::kFenced);
+  ASSERT_TRUE(admission_.join(9)) << "in the place of the one that stayed";
+  EXPECT_FALSE(admission_.stays(9));
+  ASSERT_TRUE(admission_.stay(7, true));
+  ASSERT_TRUE(admission_.stay(7, false));
+  EXPECT_EQ(admission_.passing(), (std::vector<ClientId>{3, 9, 7}));
+}
+
 TEST_F(AdmissionTest, ThereIsRoomForSoMany) {
   for (ClientId client = 1; client <= kMaxClients; ++client) ASSERT_TRUE(admission_.join(client));
   EXPECT_EQ(refusal(kMaxClients + 1), ErrorCode::kBusy);
-  admission_.fence(5);
+  (void)admission_.fence(5);
   EXPECT_TRUE(admission_.join(kMaxClients + 1));
   EXPECT_EQ(refusal(0), ErrorCode::kInvalidArgument);
 }

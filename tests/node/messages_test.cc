@@ -204,7 +204,7 @@ TEST(Messages, OnlyADoorOrAnErrorAnswersEnter) {
   const auto bytes = std::as_bytes(std::span(&door, 1));
   EXPECT_EQ(parse_door({.kind = Kind::kDoor}, bytes).value().memory_key, 9u);
   Bytes status;
-  append_status(status, Kind::kDone, fail(ErrorCode::kBusy, "later"));
+  append_done(status, fail(ErrorCode::kBusy, "later"), 0);
   const auto refused =
       parse_door({.kind = Kind::kDone}, std::span<const std::byte>(status).subspan(sizeof(Frame)));
   ASSERT_FALSE(refused);

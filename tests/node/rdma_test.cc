@@ -139,7 +139,7 @@ TEST_P(RdmaDoor, AFenceEndsVerbsThatAreStillToCome) {
   const RawGuest guest(door, door.token);
   ASSERT_TRUE(guest.in());
   ASSERT_TRUE(guest.write(1));
-  ASSERT_TRUE(watcher_.fabric().fence(link.welcome().client));
+  ASSERT_TRUE(watcher_.fence(link.welcome().client));
   EXPECT_FALSE(guest.write(2));
   EXPECT_EQ(watcher_.read_word(kGuestWord), 1u);
   EXPECT_FALSE(RawGuest(door, door.token).in());
@@ -227,7 +227,7 @@ TEST_P(RdmaDoor, IsShownByTls) {
   Client victim(open_fabric(url + nodes.tls_words()).value());
   victim.write_word(kGuestWord, 5);
   EXPECT_EQ(watcher.read_word(kGuestWord), 5u);
-  ASSERT_TRUE(watcher.fabric().fence(victim.fabric().client()));
+  ASSERT_TRUE(watcher.fence(victim.fabric().client()));
   std::uint64_t word = 6;
   Batch batch;
   batch.write_word(kGuestWord, &word);

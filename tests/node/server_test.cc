@@ -161,9 +161,13 @@ TEST(Strangers, OfAnotherVersionAreToldSo) {
     wire::Bytes body;
     const auto frame = stranger.receive(body);
     ASSERT_TRUE(frame && frame->kind == wire::Kind::kRefusal);
-    const Status refused = wire::parse_status(body);
-    EXPECT_EQ(refused.error().code(), ErrorCode::kIncompatible);
-    EXPECT_THAT(refused.error().detail(), HasSubstr("versions"));
+    const Error refused =
+        wire::parse_refusal(body, "",
+                            wire::Hello{.oldest = static_cast<std::uint16_t>(oldest),
+                                        .newest = static_cast<std::uint16_t>(newest)},
+                            {});
+    EXPECT_EQ(refused.code(), ErrorCode::kIncompatible);
+    EXPECT_THAT(refused.detail(), HasSubstr("versions"));
   }
 }
 
@@ -267,7 +271,8 @@ TEST_P(NodesThatFail, ThatLostTheirMemorySaySo) {
   ASSERT_FALSE(still);
   EXPECT_EQ(still.error().code(), ErrorCode::kDataLost);
   EXPECT_TRUE(add_one(*client, kWord)) << "the other node";
-  EXPECT_TRUE(client->fabric().fence(1'000)) << "there is nothing to harm";
+  const ClientId gone = Client(client->fabric().attach().value()).fabric().client();
+  EXPECT_TRUE(client->fence(gone)) << "there is nothing to harm";
 }
 
 // Whose clients come in over a socket.
@@ -315,7 +320,7 @@ TEST_P(ClientsOverSockets, ThatWereShutOutStayOut) {
   Client victim(open_fabric(url(nodes)).value());
   victim.write_word(kWord, 1);
   victim.write_word(Address(1, 4096), 1);
-  ASSERT_TRUE(watcher.fabric().fence(victim.fabric().client()));
+  ASSERT_TRUE(watcher.fence(victim.fabric().client()));
   for (int i = 0; i < 3; ++i) {
     for (const Address word : {kWord, Address(1, 4096)}) {
       const Status status = add_one(victim, word);
@@ -341,13 +346,13 @@ TEST(Fencing, AMappedClientIsThereAsLongAsItsProcess) {
   Client watcher(open_fabric(nodes.tcp_url()).value());
   auto victim = std::make_unique<Client>(open_fabric(nodes.mapped_url()).value());
   const ClientId id = victim->fabric().client();
-  const Status busy = watcher.fabric().fence(id);
+  const Status busy = watcher.fence(id);
   ASSERT_FALSE(busy);
   EXPECT_EQ(busy.error().code(), ErrorCode::kBusy);
   EXPECT_THAT(busy.error().detail(), HasSubstr(std::to_string(getpid())));
   EXPECT_TRUE(add_one(*victim, kWord));
   victim.reset();
-  EXPECT_TRUE(watcher.fabric().fence(id));
+  EXPECT_TRUE(watcher.fence(id));
 }
 
 // Found by fuzz_node_conversation: a signal of the application's counted as no answer.
@@ -383,6 +388,71 @@ TEST(Fencing, AMappedClientThatFencesItselfIsBusy) {
   EXPECT_EQ(fenced.error().code(), ErrorCode::kBusy);
 }
 
+// ---- Leaving, and being forgotten ----
+
+namespace {
+
+// Who comes over a socket, and says little.
+class Comer {
+ public:
+  explicit Comer(const MemoryNodes& nodes)
+      : place_(wire::parse_place(nodes.tcp_url().substr(4)).value()) {}
+  Result<wire::ControlLink> open(ClientId client, std::uint32_t generation, bool joins) const {
+    return wire::ControlLink::open(place_, "", "",
+                                   {.client = client,
+                                    .generation = generation,
+                                    .purpose = wire::Purpose::kVerbs,
+                                    .joins = static_cast<std::uint8_t>(joins ? 1 : 0)},
+                                   20s);
+  }
+
+ private:
+  wire::Place place_;
+};
+
+}  // namespace
+
+TEST(Leaving, EndsEveryConnectionOfTheClient) {
+  const MemoryNodes nodes({});
+  const Comer comer(nodes);
+  auto first = comer.open(0, 0, true).value();
+  const ClientId client = first.welcome().client;
+  auto verbs = comer.open(client, 1, false).value();
+  auto others = comer.open(0, 0, true).value();
+  ASSERT_TRUE(first.leave(20s));
+  EXPECT_FALSE(verbs.stay(true, 20s)) << "closed";
+  EXPECT_TRUE(others.stay(true, 20s));
+  const auto late = comer.open(client, 1, false);
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code(), ErrorCode::kFenced);
+}
+
+// The fence of one who has said that it leaves once answered "done" and closed nothing.
+TEST(Leaving, IsNoProtectionFromBeingFenced) {
+  const MemoryNodes nodes({});
+  const Comer comer(nodes);
+  auto watcher = comer.open(0, 0, true).value();
+  auto left = comer.open(0, 1, true).value();
+  ASSERT_TRUE(left.leave(20s));
+  ASSERT_TRUE(watcher.fence(left.welcome().client, 20s));
+  EXPECT_FALSE(left.stay(true, 20s)) << "shut out";
+}
+
+// Clients that die on their way in are in no pool, so that nobody would ever fence them.
+TEST(Forgetting, ThoseWhoDieOnTheirWayInMakeRoom) {
+  const MemoryNodes nodes({});
+  const Comer comer(nodes);
+  auto stays = comer.open(0, 0, true).value();
+  ASSERT_TRUE(stays.stay(true, 20s));
+  const ClientId staying = stays.welcome().client;
+  {
+    auto gone = std::move(stays);
+  }
+  for (int i = 0; i < 2000; ++i) ASSERT_TRUE(comer.open(0, 0, true)) << i;
+  EXPECT_TRUE(comer.open(0, 0, true));
+  EXPECT_TRUE(comer.open(staying, 0, false)) << "who stays is remembered without a connection";
+}
+
 // What a client sent by a connection that broke happens before what it sends by the next, or never.
 TEST(Generations, ANewerOneEndsTheConnectionsOfOlderOnes) {
   const MemoryNodes nodes({});
@@ -398,11 +468,18 @@ TEST(Generations, ANewerOneEndsTheConnectionsOfOlderOnes) {
   auto first = open(0, 1, true).value();
   const ClientId client = first.welcome().client;
   auto same = open(client, 1, false).value();
-  EXPECT_TRUE(first.fence(1'000, 20s)) << "both live";
+  EXPECT_TRUE(first.stay(true, 20s)) << "both live";
   auto newer = open(client, 2, false).value();
-  EXPECT_FALSE(first.fence(1'000, 20s));
-  EXPECT_FALSE(same.fence(1'000, 20s));
-  EXPECT_TRUE(newer.fence(1'000, 20s));
+  EXPECT_FALSE(first.stay(true, 20s));
+  EXPECT_FALSE(same.stay(true, 20s));
+  EXPECT_TRUE(newer.stay(true, 20s));
+  // Its SYN was lost and sent again: it began before the break.
+  const auto late = open(client, 1, false);
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code(), ErrorCode::kUnavailable);
+  EXPECT_THAT(late.error().detail(), HasSubstr("renewed"));
+  EXPECT_TRUE(newer.stay(true, 20s)) << "it goes on";
+  EXPECT_TRUE(open(client, 0, false)) << "those without verbs have no generation";
   const auto unknown = open(client + 7, 1, false);
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().code(), ErrorCode::kFenced);

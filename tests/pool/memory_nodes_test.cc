@@ -35,7 +35,6 @@ class GrowingFabric : public fabric::Fabric {
   Result<std::unique_ptr<fabric::Endpoint>> open_endpoint(task::Worker& worker) override {
     return real_->open_endpoint(worker);
   }
-  Status fence(fabric::ClientId client) override { return real_->fence(client); }
   Result<std::unique_ptr<fabric::Fabric>> attach() override { return real_->attach(); }
 
  private:

@@ -45,7 +45,9 @@ class Recycling : public ::testing::Test {
   static Status upkeep(Member& member) {
     const auto all = [](ComputeNode& node, Operation& op) -> Task<Status> {
       co_await node.allocator().tell(op);
-      if (Status beat = co_await node.membership().beat(op); !beat) co_return beat;
+      if (Status beat = co_await node.membership().beat_and_look_after(op); !beat) {
+        co_return beat;
+      }
       if (Status freed = co_await node.abandoned_locks().take_back(op); !freed) co_return freed;
       if (Status done = co_await node.allocator().collect(op); !done) co_return done;
       co_await node.recycler().look(op);

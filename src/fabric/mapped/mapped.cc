@@ -44,7 +44,8 @@ class Cluster {
   Status usable(NodeId id) const;
   // So it is with all nodes: cheaper than to ask for each.
   bool all_usable() const { return !any_gone_.load(std::memory_order_acquire); }
-  Status fence(ClientId client);
+  Task<Status> fence(task::Worker& worker, ClientId client);
+  Status stay(bool stays);
 
  private:
   struct Node {
@@ -53,6 +54,7 @@ class Cluster {
     std::uint64_t life = 0;
     std::mutex mutex;  // of the link
     std::optional<ControlLink> link;
+    std::uint64_t links = 0;  // that there have been
     std::atomic<bool> gone{false};
     std::atomic<bool> lost{false};
   };
@@ -62,10 +64,12 @@ class Cluster {
   Status join(NodeId id);
   void watch();
   void come_back(NodeId id);
+  Task<Status> fence_at(task::Worker& worker, NodeId id, ClientId client);
 
   const MappedOptions options_;
   Caps caps_;
   ClientId client_ = 0;
+  std::atomic<bool> stays_{false};
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<std::uint64_t> sizes_;
   std::atomic<bool> any_gone_{false};  // while any node is, or was a moment ago
@@ -190,20 +194,58 @@ void Cluster::come_back(NodeId id) {
     if (link.error().code() == ErrorCode::kDataLost) node.lost = true;
     return;
   }
+  if (stays_.load() && !link->stay(true, options_.timeout)) return;
   const std::scoped_lock lock(node.mutex);
   node.link.emplace(std::move(*link));
+  ++node.links;
   node.gone.store(false, std::memory_order_release);
 }
 
-Status Cluster::fence(ClientId client) {
+Status Cluster::stay(bool stays) {
+  stays_.store(stays);
+  Status all;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    Node& node = *nodes_[i];
-    if (node.lost) continue;  // memory that is gone cannot be harmed
-    if (Status there = usable(static_cast<NodeId>(i)); !there) return there;
-    const std::scoped_lock lock(node.mutex);
-    if (Status done = node.link->fence(client, options_.timeout); !done) return done;
+    Status told = usable(static_cast<NodeId>(i));
+    const std::scoped_lock lock(nodes_[i]->mutex);
+    if (told) told = nodes_[i]->link->stay(stays, options_.timeout);
+    if (!told && all) all = told;
   }
-  return {};
+  return all;
+}
+
+Task<Status> Cluster::fence(task::Worker& worker, ClientId client) {
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (nodes_[i]->lost) continue;  // memory that is gone cannot be harmed
+    if (Status done = co_await fence_at(worker, static_cast<NodeId>(i), client); !done) {
+      co_return done;
+    }
+  }
+  co_return Status{};
+}
+
+// The node's process may stand still: who asks it must not, so the answer is looked for now and
+// then.
+Task<Status> Cluster::fence_at(task::Worker& worker, NodeId id, ClientId client) {
+  constexpr auto kBetweenLooks = std::chrono::milliseconds(1);
+  if (Status there = usable(id); !there) co_return there;
+  Node& node = *nodes_[id];
+  std::uint64_t link = 0;
+  std::uint64_t question = 0;
+  {
+    const std::scoped_lock lock(node.mutex);
+    link = node.links;
+    question = node.link->begin_fence(client);
+  }
+  for (const task::TimePoint until = worker.now() + options_.timeout; worker.now() < until;) {
+    {
+      const std::scoped_lock lock(node.mutex);
+      if (node.links != link) break;
+      if (const std::optional<Status> done = node.link->answer(question)) co_return *done;
+    }
+    co_await worker.sleep_for(kBetweenLooks);
+  }
+  co_return fail(ErrorCode::kUnavailable,
+                 fmt::format("memory node {} at {} does not answer", id, node.place.to_string()));
 }
 
 // One endpoint's sight of the nodes, with its pens.
@@ -228,6 +270,9 @@ class View {
   const Caps& caps() const { return cluster_->caps(); }
   std::span<const std::uint64_t> sizes() const { return cluster_->sizes(); }
   const SharedLineMemory& part_of(Address address) const { return parts_[address.part()]; }
+  Task<Status> fence(task::Worker& worker, ClientId client) {
+    return cluster_->fence(worker, client);
+  }
   Status usable(const Batch& batch) const {
     if (cluster_->all_usable()) [[likely]]
       return {};
@@ -258,7 +303,7 @@ class MappedFabric final : public Fabric {
     if (Status taken = view.take_pens(); !taken) return fail(taken.error());
     return std::make_unique<LocalEndpoint<View>>(std::move(view), worker);
   }
-  Status fence(ClientId client) override { return cluster_->fence(client); }
+  Status stay(bool stays) override { return cluster_->stay(stays); }
   Result<std::unique_ptr<Fabric>> attach() override { return open_mapped(cluster_->options()); }
 
  private:

@@ -44,8 +44,35 @@ Status Admission::join(ClientId client) {
     return fail(ErrorCode::kBusy,
                 fmt::format("the memory node has {} clients and takes no more", kMaxClients));
   }
+  stays_at(place) = 0;
   *place = client;
   return {};
+}
+
+std::uint8_t& Admission::stays_at(const std::uint32_t* place) const {
+  return header_.stays[place - header_.admitted];
+}
+
+Status Admission::stay(ClientId client, bool stays) {
+  const std::uint32_t* const place = client == 0 ? nullptr : find(client);
+  if (place == nullptr) {
+    return fail(ErrorCode::kFenced, fmt::format("client {} is not let in here", client));
+  }
+  stays_at(place) = stays ? 1 : 0;
+  return {};
+}
+
+bool Admission::stays(ClientId client) const {
+  const std::uint32_t* const place = client == 0 ? nullptr : find(client);
+  return place != nullptr && stays_at(place) != 0;
+}
+
+std::vector<ClientId> Admission::passing() const {
+  std::vector<ClientId> clients;
+  for (const std::uint32_t& place : header_.admitted) {
+    if (place != 0 && stays_at(&place) == 0) clients.push_back(place);
+  }
+  return clients;
 }
 
 void Admission::leave(ClientId client) {
@@ -53,11 +80,17 @@ void Admission::leave(ClientId client) {
   if (std::uint32_t* const place = find(client)) *place = 0;
 }
 
-void Admission::fence(ClientId client) {
-  if (client == 0) return;
+Status Admission::fence(ClientId client) {
+  if (client == 0) return fail(ErrorCode::kInvalidArgument, "there is no client 0");
+  // The nodes that do not give ids know only those who came in.
+  if (header_.last_client != 0 && client > header_.last_client) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("there is no client {}: the last that came in is {}", client,
+                            header_.last_client));
+  }
   leave(client);
   const std::span all(header_.fenced);
-  if (client <= header_.join_floor || std::ranges::count(all, client) > 0) return;
+  if (client <= header_.join_floor || std::ranges::count(all, client) > 0) return {};
   auto place = std::ranges::find(all, 0u);
   if (place == all.end()) {
     place = std::ranges::min_element(all);
@@ -68,6 +101,7 @@ void Admission::fence(ClientId client) {
   for (std::uint32_t& each : all) {
     if (each <= header_.join_floor) each = 0;
   }
+  return {};
 }
 
 }  // namespace pando::fabric::node

@@ -7,10 +7,15 @@
 // where it has not joined; and when more have been fenced than can be remembered, the floor rises
 // over the oldest: ids below it may not join any more, and whoever has such an id takes a new one.
 //
+// A client that stays has a place among the compute nodes of its pool: when it dies, others find
+// out and fence it. Nobody looks after one that does not: it is forgotten when its connections have
+// ended (server.cc says when), so that those who die on their way in do not take up all room.
+//
 // Used by the node's own thread alone.
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 #include "fabric/node/layout.h"
 #include "fabric/verbs.h"
@@ -28,14 +33,21 @@ class Admission {
   // many.
   Status join(ClientId client);
   bool admitted(ClientId client) const;
-  // It goes by itself, or is shut out: in either case its connections are let in no more.
+  // kFenced where it is not let in.
+  Status stay(ClientId client, bool stays);
+  bool stays(ClientId client) const;
+  // It goes by itself, or is forgotten, or is shut out: its connections are let in no more.
   void leave(ClientId client);
-  void fence(ClientId client);
+  // kInvalidArgument where this node gives ids and has not given this one.
+  Status fence(ClientId client);
 
   std::size_t count() const;
+  // Those that do not stay.
+  std::vector<ClientId> passing() const;
 
  private:
   std::uint32_t* find(ClientId client) const;
+  std::uint8_t& stays_at(const std::uint32_t* place) const;
 
   Header& header_;
 };

@@ -6,7 +6,9 @@
 //    1 MiB   "on-chip" memory, up to 1 MiB
 //    2 MiB   memory: offset 0 of what addresses mean
 //
-// All-zero memory is a node that was never used. Only the node's own process writes the header.
+// All-zero memory is a node that was never used. Only the node's own process writes the header; but
+// clients that map the memory could, and nothing that keeps the process safe rests on it
+// (memory.h).
 #pragma once
 
 #include <atomic>
@@ -18,7 +20,7 @@
 namespace pando::fabric::node {
 
 inline constexpr std::uint64_t kMagic = 0x45444f4e4f444e50;  // "PNDONODE"
-inline constexpr std::uint32_t kFormat = 1;
+inline constexpr std::uint32_t kFormat = 2;
 
 inline constexpr std::size_t kMaxClients = 1024;  // admitted at a time
 inline constexpr std::size_t kMaxFenced = 1024;   // remembered one by one
@@ -38,6 +40,7 @@ struct Header {
   std::uint32_t fenced[kMaxFenced];  // clients that may not join though they are above the floor
   std::uint32_t registered;          // the id that a registry gave this memory, + 1; 0: none yet
   std::uint32_t onchip_in_card;      // 1: its bytes are gone with the node's process (onchip.h)
+  std::uint8_t stays[kMaxClients];   // 1: remember who stands at this place in `admitted`
 };
 
 // A writer's note of what it is about to do to one stripe. Its bytes are copied from here, so that

@@ -9,10 +9,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <limits>
 #include <map>
 #include <optional>
 #include <utility>
 
+#include "base/mutants.h"
 #include "fabric/local_endpoint.h"
 #include "fabric/node/admission.h"
 #include "fabric/node/http.h"
@@ -28,6 +30,8 @@ using wire::Kind;
 constexpr std::size_t kServerPen = 0;
 // Answers that a client has not fetched; beyond this nothing more is read from it.
 constexpr std::size_t kMaxWaiting = 4 << 20;
+// How long a client that does not stay is remembered without a connection.
+constexpr auto kRemembered = std::chrono::seconds(10);
 
 struct Connection {
   enum class State : std::uint8_t { kStranger, kChallenged, kIn, kHttp, kClosing };
@@ -127,8 +131,16 @@ class Server::Loop {
   void execute_verbs(Connection& connection, std::uint64_t tag, std::span<Verb> verbs,
                      std::size_t answer_bytes);
   void count(const Verb& verb);
+  Status check_purpose(const Connection& connection, wire::Purpose purpose) const;
+  Status join(ClientId client);
+  Status renew(const Connection& connection);
   bool fence(Connection& connection, const wire::Frame& frame, std::span<const std::byte> body);
   Status fence(ClientId client);
+  bool stay(Connection& connection, const wire::Frame& frame, std::span<const std::byte> body);
+  bool leave(Connection& connection, const wire::Frame& frame);
+  Status leave(const Connection& connection);
+  void remember_alone(ClientId client);
+  void forget_alone();
   bool enter(Connection& connection, const wire::Frame& frame);
   void take_guest(Connection& connection);
   void serve_http(Connection& connection);
@@ -159,6 +171,10 @@ class Server::Loop {
   bool any_shut_ = false;
   std::size_t strangers_ = 0;  // connections that are not let in yet
   std::size_t orphans_ = 0;    // pens whose connection was to a former process of this node
+  // Of clients that are let in; none before their first connection with one.
+  std::map<ClientId, std::uint32_t> generations_;
+  // Those that do not stay and have no connection, since when.
+  std::map<ClientId, SteadyClock::time_point> alone_;
   wire::Request request_;
   ServerCounts counts_;
 };
@@ -194,6 +210,7 @@ Status Server::Loop::open() {
     door_ = std::move(*door);
     watch(door_->descriptor(), EPOLLIN, EPOLL_CTL_ADD);
   }
+  for (const ClientId client : admission_.passing()) alone_[client] = SteadyClock::now();
   counts_.clients = static_cast<std::uint32_t>(admission_.count());
   return {};
 }
@@ -232,7 +249,8 @@ void Server::Loop::run() {
   auto busy = SteadyClock::now();
   while (!stopping_.load(std::memory_order_relaxed)) {
     const bool spinning = SteadyClock::now() - busy < options_.spin;
-    const int wait = spinning ? 0 : strangers_ > 0 ? kStrangersLook : orphans_ > 0 ? kPensLook : -1;
+    const bool looks = orphans_ > 0 || !alone_.empty();
+    const int wait = spinning ? 0 : strangers_ > 0 ? kStrangersLook : looks ? kPensLook : -1;
     const int ready = epoll_wait(epoll_, events.data(), events.size(), wait);
     for (int i = 0; i < ready; ++i) {
       const int descriptor = events[static_cast<std::size_t>(i)].data.fd;
@@ -251,10 +269,16 @@ void Server::Loop::run() {
     }
     if (ready > 0) busy = SteadyClock::now();
     if (ready == 0 && !spinning && orphans_ > 0) look_at_pens();
+    if (!spinning && !alone_.empty()) forget_alone();
     if (strangers_ > 0) shut_late_strangers();
     if (any_shut_) free_shut();
   }
-  for (auto& [descriptor, connection] : connections_) shut(*connection);
+  for (auto& [descriptor, connection] : connections_) {
+    // Whoever lives goes on writing with its pen, to memory that may outlive this process: the next
+    // one finds the pen taken, and finishes it when its process is gone.
+    if (connection->pen != kMaxPens && !connection->socket.ended()) connection->pen = kMaxPens;
+    shut(*connection);
+  }
   free_shut();
   if (door_ == nullptr) return;
   if (const Status closed = door_->close(); !closed) {
@@ -411,7 +435,8 @@ bool Server::Loop::take_message(Connection& connection, const wire::Frame& frame
       if (connection.state == State::kChallenged) return let_in(connection, body);
       break;
     case Kind::kBatch:
-      if (connection.is_in() && connection.purpose == wire::Purpose::kVerbs) {
+      if (connection.is_in() && connection.purpose == wire::Purpose::kVerbs &&
+          connection.generation != 0) {
         return execute(connection, frame, body);
       }
       break;
@@ -423,12 +448,12 @@ bool Server::Loop::take_message(Connection& connection, const wire::Frame& frame
         return enter(connection, frame);
       }
       break;
+    case Kind::kStay:
+      if (connection.is_in()) return stay(connection, frame, body);
+      break;
     case Kind::kLeave:
-      if (!connection.is_in()) break;
-      admission_.leave(connection.client);
-      counts_.clients = static_cast<std::uint32_t>(admission_.count());
-      wire::append_status(connection.outbox.bytes(), Kind::kDone, {}, frame.tag);
-      return true;
+      if (connection.is_in()) return leave(connection, frame);
+      break;
     default:
       break;
   }
@@ -524,16 +549,16 @@ bool Server::Loop::let_in(Connection& connection, std::span<const std::byte> bod
   return true;
 }
 
-Status Server::Loop::admit(Connection& connection, const wire::Proof& proof) {
-  switch (proof.purpose) {
+Status Server::Loop::check_purpose(const Connection& connection, wire::Purpose purpose) const {
+  switch (purpose) {
     case wire::Purpose::kControl:
-      break;
+      return {};
     case wire::Purpose::kRdma:
-      if (door_ != nullptr) break;
+      if (door_ != nullptr) return {};
       return fail(ErrorCode::kInvalidArgument,
                   "this memory node serves no RDMA: start it with --rdma ADDRESS, or open tcp:");
     case wire::Purpose::kVerbs:
-      if (door_ == nullptr) break;
+      if (door_ == nullptr) return {};
       return fail(ErrorCode::kInvalidArgument,
                   "this memory node serves RDMA, and nothing beside it: open rdma:");
     case wire::Purpose::kMapping:
@@ -541,12 +566,15 @@ Status Server::Loop::admit(Connection& connection, const wire::Proof& proof) {
         return fail(ErrorCode::kInvalidArgument,
                     "this memory node serves RDMA, and nothing beside it: open rdma:");
       }
-      if (connection.local) break;
+      if (connection.local) return {};
       return fail(ErrorCode::kInvalidArgument,
                   "memory is mapped through the node's Unix socket, as in mapped:unix:PATH");
-    default:
-      return fail(ErrorCode::kCorrupt, "wire: a purpose that is not known");
   }
+  return fail(ErrorCode::kCorrupt, "wire: a purpose that is not known");
+}
+
+Status Server::Loop::admit(Connection& connection, const wire::Proof& proof) {
+  if (Status served = check_purpose(connection, proof.purpose); !served) return served;
   connection.purpose = proof.purpose;
   connection.client = proof.client;
   connection.generation = proof.generation;
@@ -555,20 +583,15 @@ Status Server::Loop::admit(Connection& connection, const wire::Proof& proof) {
     Result<ClientId> client = admission_.new_client();
     if (!client) return fail(client.error());
     connection.client = *client;
-    if (Status joined = admission_.join(*client); !joined) return joined;
+    if (Status joined = join(*client); !joined) return joined;
   } else if (proof.joins != 0) {
-    if (Status joined = admission_.join(connection.client); !joined) return joined;
+    if (Status joined = join(connection.client); !joined) return joined;
   } else if (!admission_.admitted(connection.client)) {
     return fail(ErrorCode::kFenced,
                 fmt::format("client {} was taken for dead and shut out", connection.client));
   }
-  // What it has sent over older connections must not happen after what comes over this one.
-  for (auto& [descriptor, other] : connections_) {
-    if (other->client == connection.client && other->generation < connection.generation &&
-        other->is_in() && other.get() != &connection) {
-      shut(*other);
-    }
-  }
+  if (Status renewed = renew(connection); !renewed) return renewed;
+  alone_.erase(connection.client);
   if (proof.purpose == wire::Purpose::kMapping) {
     Result<std::size_t> pen = give_pen(connection);
     if (!pen) return fail(pen.error());
@@ -577,11 +600,45 @@ Status Server::Loop::admit(Connection& connection, const wire::Proof& proof) {
   return {};
 }
 
+// Where there is no room, who has been alone for the longest is forgotten at once.
+Status Server::Loop::join(ClientId client) {
+  Status joined = admission_.join(client);
+  if (joined || joined.error().code() != ErrorCode::kBusy || alone_.empty()) return joined;
+  const auto longest =
+      std::ranges::min_element(alone_, {}, [](const auto& each) { return each.second; });
+  admission_.leave(longest->first);
+  generations_.erase(longest->first);
+  alone_.erase(longest);
+  return admission_.join(client);
+}
+
+// What it has sent over older connections must not happen after what comes over this one; and an
+// older one that comes late must not be let in, for the same reason.
+Status Server::Loop::renew(const Connection& connection) {
+  if (connection.generation == 0) return {};
+  std::uint32_t& newest = generations_[connection.client];
+  if (connection.generation < newest && !base::mutated(base::Mutant::kOldGeneration)) {
+    return fail(ErrorCode::kUnavailable,
+                fmt::format("client {} has renewed its connections since this one began",
+                            connection.client));
+  }
+  newest = std::max(newest, connection.generation);
+  for (auto& [descriptor, other] : connections_) {
+    if (other->client == connection.client && other->is_in() && other.get() != &connection &&
+        other->generation != 0 && other->generation < connection.generation) {
+      shut(*other);
+    }
+  }
+  return {};
+}
+
 bool Server::Loop::refuse(Connection& connection, const Error& error) {
   ++counts_.refused;
   log("refused", error.message());
-  wire::append_status(connection.outbox.bytes(), Kind::kRefusal, fail(error));
+  wire::append_refusal(connection.outbox.bytes(), options_.key, connection.hello,
+                       connection.challenge, error);
   connection.state = Connection::State::kClosing;
+  remember_alone(connection.client);  // it may have joined before something else was wrong
   return false;
 }
 
@@ -701,9 +758,15 @@ bool Server::Loop::fence(Connection& connection, const wire::Frame& frame,
                          std::span<const std::byte> body) {
   const auto client = wire::parse<std::uint64_t>(body);
   if (!client) return broken(connection, Error(ErrorCode::kCorrupt, "wire: no fence"));
-  const Status done = fence(static_cast<ClientId>(*client));
+  Status done;
+  if (*client > std::numeric_limits<ClientId>::max()) {
+    done = fail(ErrorCode::kInvalidArgument,
+                fmt::format("there is no client {}: ids have 32 bits", *client));
+  } else {
+    done = fence(static_cast<ClientId>(*client));
+  }
   if (!connection.is_in()) return false;  // it has shut itself out
-  wire::append_status(connection.outbox.bytes(), Kind::kDone, done, frame.tag);
+  wire::append_done(connection.outbox.bytes(), done, frame.tag);
   return true;
 }
 
@@ -719,18 +782,84 @@ Status Server::Loop::fence(ClientId client) {
     return fail(ErrorCode::kBusy,
                 fmt::format("client {} still maps the memory, in process {}", client, pen.process));
   }
-  if (!admission_.admitted(client)) {
-    admission_.fence(client);  // it may be on its way
-    return {};
-  }
-  admission_.fence(client);
+  const bool admitted = admission_.admitted(client);
+  // Whether it is let in now or not: it may be on its way.
+  if (Status fenced = admission_.fence(client); !fenced) return fenced;
   for (auto& [descriptor, other] : connections_) {
     if (other->client == client && other->is_in()) shut_out(*other);
   }
+  generations_.erase(client);
+  alone_.erase(client);
+  if (!admitted) return {};
   ++counts_.fenced;
   counts_.clients = static_cast<std::uint32_t>(admission_.count());
   log("fenced", fmt::format("client {}", client));
   return {};
+}
+
+bool Server::Loop::stay(Connection& connection, const wire::Frame& frame,
+                        std::span<const std::byte> body) {
+  const auto stays = wire::parse<std::uint64_t>(body);
+  if (!stays || *stays > 1) {
+    return broken(connection, Error(ErrorCode::kCorrupt, "wire: no word of staying"));
+  }
+  const Status done = admission_.stay(connection.client, *stays == 1);
+  wire::append_done(connection.outbox.bytes(), done, frame.tag);
+  return true;
+}
+
+bool Server::Loop::leave(Connection& connection, const wire::Frame& frame) {
+  const Status left = leave(connection);
+  if (left) {
+    // Nothing comes over this one either, but questions.
+    connection.purpose = wire::Purpose::kControl;
+    take_guest(connection);
+  }
+  wire::append_done(connection.outbox.bytes(), left, frame.tag);
+  return true;
+}
+
+// When this has succeeded, nothing of the client takes effect here any more.
+Status Server::Loop::leave(const Connection& connection) {
+  const ClientId client = connection.client;
+  if (client == 0) return fail(ErrorCode::kInvalidArgument, "client 0 is nobody");
+  for (auto& [descriptor, other] : connections_) {
+    if (other->client != client || other.get() == &connection || !other->is_in()) continue;
+    if (other->pen != kMaxPens && !other->socket.ended()) {
+      return fail(ErrorCode::kBusy, fmt::format("client {} still maps the memory", client));
+    }
+    shut(*other);
+  }
+  admission_.leave(client);
+  generations_.erase(client);
+  alone_.erase(client);
+  counts_.clients = static_cast<std::uint32_t>(admission_.count());
+  return {};
+}
+
+// The last connection of a client that does not stay has ended.
+void Server::Loop::remember_alone(ClientId client) {
+  if (client == 0 || !admission_.admitted(client) || admission_.stays(client)) return;
+  const bool connected = std::ranges::any_of(connections_, [client](const auto& each) {
+    return each.second->client == client && each.second->is_in() && !each.second->closed;
+  });
+  if (!connected) alone_.try_emplace(client, SteadyClock::now());
+}
+
+void Server::Loop::forget_alone() {
+  const auto before = SteadyClock::now() - kRemembered;
+  for (auto each = alone_.begin(); each != alone_.end();) {
+    if (each->second > before) {
+      ++each;
+      continue;
+    }
+    if (!admission_.stays(each->first)) {
+      admission_.leave(each->first);
+      generations_.erase(each->first);
+    }
+    each = alone_.erase(each);
+  }
+  counts_.clients = static_cast<std::uint32_t>(admission_.count());
 }
 
 bool Server::Loop::enter(Connection& connection, const wire::Frame& frame) {
@@ -770,6 +899,7 @@ void Server::Loop::shut(Connection& connection) {
   watch(connection.socket.get(), 0, EPOLL_CTL_DEL);
   if (connection.pen != kMaxPens) take_pen(std::exchange(connection.pen, kMaxPens));
   take_guest(connection);
+  if (connection.is_in()) remember_alone(connection.client);
 }
 
 // It is told so, and nothing that it has sent is read any more. The connection ends when it has
@@ -779,10 +909,10 @@ void Server::Loop::shut_out(Connection& connection) {
   ++strangers_;
   connection.state = Connection::State::kClosing;
   connection.let_in_until = SteadyClock::now() + options_.handshake_time;
-  wire::append_status(
-      connection.outbox.bytes(), Kind::kRefusal,
-      fail(ErrorCode::kFenced,
-           fmt::format("client {} was taken for dead and shut out", connection.client)));
+  wire::append_refusal(
+      connection.outbox.bytes(), options_.key, connection.hello, connection.challenge,
+      Error(ErrorCode::kFenced,
+            fmt::format("client {} was taken for dead and shut out", connection.client)));
   if (!connection.outbox.flush(connection.socket)) {
     shut(connection);
     return;

@@ -51,8 +51,7 @@ void Link::let_in(const wire::Welcome& /*welcome*/) {
 
 bool Link::take(const wire::Frame& frame, std::span<const std::byte> body) {
   if (frame.kind == wire::Kind::kRefusal) {
-    const Status why = wire::parse_status(body);
-    refused(why ? Error(ErrorCode::kCorrupt) : why.error());
+    refused(Error(refusal(body)));
     return false;
   }
   const Result<wire::Door> door = wire::parse_door(frame, body);
@@ -186,10 +185,13 @@ void Link::send_waiting() {
     sent().push_back(std::move(part));
     waiting().pop_front();
     std::size_t count = 0;
-    Batch& batch = *sent().back().flight->batch;
+    const tcp::Flight& flight = *sent().back().flight;
+    Batch& batch = *flight.batch;
+    if (std::exchange(ordered_, &flight) != &flight) order_ = {};
     for (const std::uint32_t i : sent().back().verbs) {
       if (!travels(batch[i])) continue;
       describe(batch[i], requests_[count]);
+      requests_[count].work.send_flags |= order_.flags_of(batch[i].kind);
       ++posted_;
       ++count;
     }
@@ -330,6 +332,7 @@ void Link::close_queues() {
   completions_.reset();
   events_.reset();
   under_way_.clear();
+  ordered_ = nullptr;
   broken_.reset();
   posted_ = completed_ = 0;
   armed_ = false;

@@ -155,7 +155,7 @@ class RdmaFabric final : public Fabric {
   Result<std::unique_ptr<Endpoint>> open_endpoint(task::Worker& worker) override {
     return std::make_unique<RdmaEndpoint>(shared_, worker);
   }
-  Status fence(ClientId client) override { return shared_->cluster->fence(client); }
+  Status stay(bool stays) override { return shared_->cluster->stay(stays); }
   Result<std::unique_ptr<Fabric>> attach() override { return open_rdma(shared_->options); }
 
  private:

@@ -10,11 +10,20 @@ namespace {
 
 constexpr auto kBetweenLooks = std::chrono::milliseconds(500);
 
-// The first that a socket can reach, of another machine before this one's own.
-const wire::Place* reachable(const etcd::NodeRecord& record) {
+// The first that a socket can reach, of another machine before this one's own. With TLS none of
+// this one's own: Unix sockets go without, and a record must not take it away.
+Result<wire::Place> reachable(const etcd::NodeRecord& record, bool tls) {
   const auto remote = std::ranges::find_if_not(record.places, &wire::Place::local);
-  if (remote != record.places.end()) return &*remote;
-  return record.places.empty() ? nullptr : &record.places.front();
+  if (remote != record.places.end()) return *remote;
+  if (record.places.empty()) {
+    return fail(ErrorCode::kUnavailable,
+                fmt::format("memory node {} is registered without an address", record.id));
+  }
+  if (!tls) return record.places.front();
+  return fail(ErrorCode::kUnavailable,
+              fmt::format("memory node {} is registered at {} alone, a Unix socket, which goes "
+                          "without the TLS that tls=on asks for; start it with --listen HOST:PORT",
+                          record.id, record.places.front().to_string()));
 }
 
 Error explained(const Error& error, const etcd::RegistryOptions& registry, wire::Purpose purpose) {
@@ -55,7 +64,8 @@ Status Cluster::open_list() {
 Status Cluster::open_registry() {
   registry_.emplace(*options_.registry);
   const std::string& name = options_.registry->cluster;
-  const auto records = registry_->nodes();
+  std::optional<Error> left_out;
+  const auto records = registry_->nodes(&left_out);
   if (!records) return fail(explained(records.error(), *options_.registry, purpose_));
   if (records->empty()) {
     return fail(ErrorCode::kUnavailable,
@@ -64,10 +74,11 @@ Status Cluster::open_registry() {
                             name, fmt::join(options_.registry->endpoints, ","), name));
   }
   if (records->front().id != 0) {
-    return fail(ErrorCode::kUnavailable,
-                fmt::format("memory node 0 of cluster '{}', which has the pool's tables, is not "
-                            "registered with etcd now; start it with the memory that it had",
-                            name));
+    return fail(
+        ErrorCode::kUnavailable,
+        fmt::format("memory node 0 of cluster '{}', which has the pool's tables, is not "
+                    "registered with etcd now; start it with the memory that it had{}{}",
+                    name, left_out ? ". Left out: " : "", left_out ? left_out->detail() : ""));
   }
   if (Status in = meet(records->front()); !in) return in;  // it gives the client its id
   // Whether the others are needed, the pool knows: it asks again for those.
@@ -110,8 +121,10 @@ Status Cluster::come_in(NodeId id, std::uint64_t life, const wire::Place& place)
     caps_.onchip_bytes = std::min(caps_.onchip_bytes, welcome.onchip_bytes);
   }
   node->control.emplace(std::move(*link));
+  Node& published = *node;
   publish(std::move(node), welcome.memory_bytes);
-  return {};
+  // After it can be seen: whoever says now that the client stays, says it there too.
+  return stays_.load() ? stay_at(published, true) : Status{};
 }
 
 Status Cluster::check_new(const Node& node, const wire::Welcome& welcome) const {
@@ -160,11 +173,8 @@ Status Cluster::look() {
 }
 
 Status Cluster::meet(const etcd::NodeRecord& record) {
-  const wire::Place* const place = reachable(record);
-  if (place == nullptr) {
-    return fail(ErrorCode::kUnavailable,
-                fmt::format("memory node {} is registered without an address", record.id));
-  }
+  const Result<wire::Place> place = reachable(record, options_.tls);
+  if (!place) return fail(place.error());
   const auto known =
       std::ranges::find(nodes_, record.id, [](const auto& node) { return node->id; });
   if (known == nodes_.end()) return come_in(record.id, record.life, *place);
@@ -192,7 +202,8 @@ Cluster::~Cluster() {
     registry_->client().cancel();
     watcher_.join();
   }
-  // Best effort: whoever does not hear it takes this client for dead some time.
+  // Whoever does not hear it forgets this client some time after its connections have ended, or
+  // fences it when others find it dead.
   for (const auto& node : nodes_) {
     if (node->control) (void)node->control->leave(options_.timeout);
   }
@@ -200,7 +211,7 @@ Cluster::~Cluster() {
 
 wire::Proof Cluster::proof(const Node& node, wire::Purpose purpose, bool joins) const {
   return {.client = client_,
-          .generation = 1,
+          .generation = 0,
           .purpose = purpose,
           .joins = static_cast<std::uint8_t>(joins ? 1 : 0),
           .life = node.life};
@@ -212,35 +223,28 @@ wire::ClientHandshake Cluster::handshake(NodeId id, std::uint32_t generation) {
   return {options_.key, options_.cluster, wanted};
 }
 
-// At every node that is known. One that is not has never been used by anybody: a pool uses a new
-// node only once all its compute nodes know it.
-Status Cluster::fence(ClientId client) {
+Status Cluster::stay(bool stays) {
+  stays_.store(stays);  // nodes that come later are told when they come
+  Status all;
   for (Node* const node : view_.load()->nodes) {
     if (node == nullptr) continue;
-    if (Status fenced = fence_at(*node, client); !fenced) return fenced;
+    if (Status told = stay_at(*node, stays); !told && all) all = told;
   }
-  return {};
+  return all;
 }
 
-Status Cluster::fence_at(Node& node, ClientId client) {
+Status Cluster::stay_at(Node& node, bool stays) {
   const std::scoped_lock lock(node.mutex);
-  Status done;
-  if (node.control) done = node.control->fence(client, options_.timeout);
-  if (!node.control || (!done && done.error().code() == ErrorCode::kUnavailable)) {
-    // The connection broke, as connections do. To fence twice does no harm.
-    node.control.reset();
-    Result<wire::ControlLink> link =
-        connect(node.place(), proof(node, wire::Purpose::kControl, false));
-    if (link) {
-      node.control.emplace(std::move(*link));
-      done = node.control->fence(client, options_.timeout);
-    } else {
-      done = fail(link.error());
-    }
-  }
-  // Memory that is gone cannot be harmed.
-  if (!done && done.error().code() == ErrorCode::kDataLost) return {};
-  return done;
+  Status told;
+  if (node.control) told = node.control->stay(stays, options_.timeout);
+  if (node.control && (told || told.error().code() != ErrorCode::kUnavailable)) return told;
+  // The connection broke, as connections do.
+  node.control.reset();
+  Result<wire::ControlLink> link =
+      connect(node.place(), proof(node, wire::Purpose::kControl, false));
+  if (!link) return fail(link.error());
+  node.control.emplace(std::move(*link));
+  return node.control->stay(stays, options_.timeout);
 }
 
 }  // namespace pando::fabric::tcp

@@ -66,7 +66,8 @@ class Cluster {
 
   // For a connection that carries verbs.
   wire::ClientHandshake handshake(NodeId id, std::uint32_t generation);
-  Status fence(ClientId client);
+  // Fabric::stay().
+  Status stay(bool stays);
   // Fabric::look_for_nodes().
   Status look();
 
@@ -86,7 +87,7 @@ class Cluster {
   Status meet(const etcd::NodeRecord& record);
   Status check_new(const Node& node, const wire::Welcome& welcome) const;
   void publish(std::unique_ptr<Node> node, std::uint64_t bytes);
-  Status fence_at(Node& node, ClientId client);
+  Status stay_at(Node& node, bool stays);
   wire::Proof proof(const Node& node, wire::Purpose purpose, bool joins) const;
   void watch();
 
@@ -96,6 +97,7 @@ class Cluster {
   std::unique_ptr<const wire::TlsContext> tls_;
   Caps caps_;
   ClientId client_ = 0;
+  std::atomic<bool> stays_{false};
 
   std::mutex look_mutex_;  // of what follows, once it is open; held by who comes in at a new node
   std::optional<etcd::Registry> registry_;

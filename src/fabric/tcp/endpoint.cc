@@ -9,7 +9,7 @@
 namespace pando::fabric::tcp {
 
 bool LinkedEndpoint::poll() {
-  if (flights_ == 0) return false;
+  if (!pending()) return false;
   completed_ = false;
   const task::TimePoint now = worker().now();
   for (const auto& link : links_) {
@@ -31,6 +31,7 @@ void LinkedEndpoint::abandon() {
   for (const auto& link : links_) {
     if (link != nullptr) link->drop_waiting();
   }
+  fencings_ = 0;
   const task::TimePoint until = worker().now() + cluster_->options().timeout;
   while (flights_ > 0 && worker().now() < until) {
     std::vector<pollfd> waiting;
@@ -41,6 +42,38 @@ void LinkedEndpoint::abandon() {
   for (const auto& link : links_) {
     if (link != nullptr && !link->idle()) link->break_off(Error(ErrorCode::kUnavailable));
   }
+}
+
+// At every node that is known. One that is not has never been used by anybody: a pool uses a new
+// node only once all its compute nodes know it.
+Task<Status> LinkedEndpoint::fence(ClientId client) {
+  struct Answers {
+    Fencing& fencing;
+    bool await_ready() const { return fencing.left == 0; }
+    void await_suspend(std::coroutine_handle<> waiter) const { fencing.waiter = waiter; }
+    void await_resume() const {}
+  };
+  const task::TimePoint now = worker().now();
+  Fencing fencing{.client = client, .until = now + cluster_->options().timeout};
+  const std::span<const std::uint64_t> sizes = cluster_->sizes();
+  fencing.left = sizes.size() - static_cast<std::size_t>(std::ranges::count(sizes, 0u));
+  ++fencings_;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] != 0) link_to(static_cast<NodeId>(i)).ask(fencing, now);
+  }
+  co_await Answers{fencing};
+  if (fencing.error) co_return fail(*fencing.error);
+  co_return Status{};
+}
+
+void LinkedEndpoint::answered(Fencing& fencing, const Status& status) {
+  // Memory that is gone cannot be harmed.
+  const bool done = status || status.error().code() == ErrorCode::kDataLost;
+  if (!done && !fencing.error) fencing.error = status.error();
+  if (--fencing.left > 0) return;
+  --fencings_;
+  worker().schedule(fencing.waiter);
+  completed_ = true;
 }
 
 bool LinkedEndpoint::post(Batch& batch) {

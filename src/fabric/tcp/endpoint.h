@@ -30,9 +30,10 @@ class LinkedEndpoint : public Endpoint, protected Link::Owner {
   LinkedEndpoint& operator=(const LinkedEndpoint&) = delete;
 
   bool poll() override;
-  bool pending() const override { return flights_ > 0; }
+  bool pending() const override { return flights_ + fencings_ > 0; }
   bool add_descriptors(std::vector<pollfd>& to) const override;
   void abandon() override;
+  Task<Status> fence(ClientId client) override;
 
  protected:
   // Verbs that nobody waits for any more must have happened, or be sure not to: those who derive
@@ -51,12 +52,15 @@ class LinkedEndpoint : public Endpoint, protected Link::Owner {
   void cut(const Batch& batch, Flight& flight);
   Link& link_to(NodeId node);
   void ended(Part part, const Status& status) override;
+  void answered(Fencing& fencing, const Status& status) override;
+  void unsettled(NodeId node) override { tell_unsettled(node); }
   Flight& take_flight();
 
   std::shared_ptr<Cluster> cluster_;
   const PartLimits limits_;
   std::vector<std::unique_ptr<Link>> links_;  // by node
   std::size_t flights_ = 0;
+  std::size_t fencings_ = 0;
   bool completed_ = false;
   std::vector<std::unique_ptr<Flight>> all_;
   std::vector<Flight*> free_;

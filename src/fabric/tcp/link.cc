@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <chrono>
 
+#include "base/mutants.h"
+
 namespace pando::fabric::tcp {
 namespace {
 
@@ -35,7 +37,7 @@ std::string Link::name() const {
 
 void Link::post(Part part, task::TimePoint now) {
   // Somebody else's connection broke: this one will be closed by the node, too.
-  if (state_ != State::kDown && generation_ != cluster_.node(id_).generation.load()) {
+  if (state_ != State::kDown && renewed()) {
     lost(Error(ErrorCode::kUnavailable, name() + ": the connection is being renewed"));
   }
   waiting_.push_back(std::move(part));
@@ -46,12 +48,30 @@ void Link::post(Part part, task::TimePoint now) {
   }
 }
 
+void Link::ask(Fencing& fencing, task::TimePoint now) {
+  questions_.push_back({.fencing = &fencing});
+  if (in_) {
+    send_questions();
+  } else if (state_ == State::kDown) {
+    connect(now);
+  }
+}
+
+void Link::send_questions() {
+  for (Question& question : questions_) {
+    if (question.tag != 0) continue;
+    question.tag = ++last_question_;
+    wire::append(outbox_.bytes(), wire::Kind::kFence, std::uint64_t{question.fencing->client},
+                 question.tag);
+  }
+}
+
 void Link::poll(task::TimePoint now) {
   if (idle() && state_ != State::kComingIn) return;
   end_late(now);
   if (state_ != State::kDown) {
     work(now);
-  } else if (!waiting_.empty()) {
+  } else if (!waiting_.empty() || !questions_.empty()) {
     connect(now);
   }
 }
@@ -82,10 +102,28 @@ bool Link::receive() {
     }
     if (!*frame) break;
     const auto body = bytes.subspan(sizeof(wire::Frame), (*frame)->bytes);
-    if (!(handshake_ ? come_in(**frame, body) : take(**frame, body))) return false;
+    if (!take_message(**frame, body)) return false;
     inbox_.drop(sizeof(wire::Frame) + (*frame)->bytes);
   }
-  return got_any && state_ != State::kDown && !sent_.empty();
+  return got_any && state_ != State::kDown && !(sent_.empty() && questions_.empty());
+}
+
+// False: the link is down now.
+bool Link::take_message(const wire::Frame& frame, std::span<const std::byte> body) {
+  if (!in_) return come_in(frame, body);
+  if (frame.kind == wire::Kind::kDone && take_answer(frame, body)) return true;
+  return take(frame, body);
+}
+
+// False: it is none to a fence.
+bool Link::take_answer(const wire::Frame& frame, std::span<const std::byte> body) {
+  if (frame.tag == 0 || frame.tag > last_question_) return false;
+  const auto question = std::ranges::find(questions_, frame.tag, &Question::tag);
+  if (question == questions_.end()) return true;  // nobody waits for it any more
+  Fencing& fencing = *question->fencing;
+  questions_.erase(question);
+  owner_.answered(fencing, wire::parse_status(body));
+  return true;
 }
 
 // ---- Coming in ----
@@ -110,13 +148,24 @@ void Link::connect(task::TimePoint now) {
 bool Link::come_in(const wire::Frame& frame, std::span<const std::byte> body) {
   Result<bool> in = handshake_->take(frame, body, outbox_.bytes());
   if (!in) {
-    refused(Error(in.error().code(), fmt::format("{}: {}", name(), in.error().detail())));
+    const Error error(in.error().code(), fmt::format("{}: {}", name(), in.error().detail()));
+    if (error.code() == ErrorCode::kUnavailable) {
+      lost(error);  // for now: it comes again
+    } else {
+      refused(error);
+    }
+    return false;
+  }
+  // Somebody else's connection broke while this one came in: nothing may be sent over it, since the
+  // next one of theirs could be let in before what is sent here arrives.
+  if (*in && renewed() && !base::mutated(base::Mutant::kOldGeneration)) {
+    lost(Error(ErrorCode::kUnavailable, name() + ": the connection is being renewed"));
     return false;
   }
   if (*in) {
-    const wire::Welcome welcome = handshake_->welcome();
-    handshake_.reset();
-    let_in(welcome);
+    in_ = true;
+    let_in(handshake_->welcome());
+    if (state_ != State::kDown) send_questions();
   }
   if (state_ != State::kDown && !outbox_.flush(socket_)) {
     hung_up(" went away");
@@ -144,16 +193,32 @@ void Link::close() {
   inbox_ = {};
   outbox_ = {};
   handshake_.reset();
+  in_ = false;
   state_ = State::kDown;
+}
+
+template <class Ends>
+void Link::end_questions(Ends ends, const Error& error) {
+  for (auto each = questions_.begin(); each != questions_.end();) {
+    if (!ends(*each)) {
+      ++each;
+      continue;
+    }
+    Fencing& fencing = *each->fencing;
+    each = questions_.erase(each);
+    owner_.answered(fencing, fail(error));
+  }
 }
 
 void Link::lost(const Error& error) {
   close();
   last_failure_ = error;
+  end_questions([](const Question& each) { return each.tag != 0; }, error);
   if (sent_.empty()) return;
   // Before anyone hears of it: what comes afterwards goes by a newer generation.
   std::uint32_t old = generation_;
   cluster_.node(id_).generation.compare_exchange_strong(old, old + 1);
+  owner_.unsettled(id_);
   std::deque<Part> sent = std::exchange(sent_, {});
   for (Part& part : sent) {
     Batch* const batch = part.flight->batch;
@@ -186,6 +251,7 @@ void Link::hung_up(std::string_view what) {
 void Link::refused(const Error& error) {
   lost(error);
   end_waiting(error);
+  end_questions([](const Question&) { return true; }, error);
 }
 
 void Link::end_waiting(const Error& error) {
@@ -196,7 +262,10 @@ void Link::end_waiting(const Error& error) {
   }
 }
 
-void Link::drop_waiting() { end_waiting(Error(ErrorCode::kUnavailable)); }
+void Link::drop_waiting() {
+  questions_.clear();
+  end_waiting(Error(ErrorCode::kUnavailable));
+}
 
 void Link::end_late(task::TimePoint now) {
   if (!sent_.empty() && now > sent_.front().flight->until) {
@@ -207,13 +276,21 @@ void Link::end_late(task::TimePoint now) {
     Part part = std::move(waiting_.front());
     waiting_.pop_front();
     if (part.flight->batch != nullptr) mark_not_executed(*part.flight->batch, part.verbs);
-    owner_.ended(std::move(part),
-                 fail(last_failure_ ? *last_failure_
-                                    : Error(ErrorCode::kUnavailable,
-                                            fmt::format("{} does not let us in", name()))));
+    owner_.ended(std::move(part), fail(last_failure_ ? *last_failure_ : stays_out()));
     // The attempt may hang: begin anew with the next one.
     if (state_ == State::kComingIn) close();
   }
+  const auto late = [&](const Question& each) { return now > each.fencing->until; };
+  if (std::ranges::none_of(questions_, late)) return;
+  const Error error = last_failure_ ? *last_failure_ : stays_out();
+  // It hangs, or has died without anyone hearing of it: the next one is asked over another.
+  if (sent_.empty()) lost(error);
+  end_questions(late, error);
+}
+
+Error Link::stays_out() const {
+  return {ErrorCode::kUnavailable,
+          fmt::format("{} {}", name(), in_ ? "does not answer" : "does not let us in")};
 }
 
 }  // namespace pando::fabric::tcp

@@ -8,6 +8,7 @@
 
 #include <poll.h>
 
+#include <coroutine>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -34,12 +35,27 @@ struct Part {
   std::vector<std::uint32_t> verbs;
 };
 
+// A fence under way: it is asked for at every node, and ends with the last answer. Lives with who
+// waits for it.
+struct Fencing {
+  ClientId client = 0;
+  task::TimePoint until;
+  std::size_t left = 0;  // answers
+  std::optional<Error> error;
+  std::coroutine_handle<> waiter;
+};
+
 class Link {
  public:
-  // Told of each part that has ended; what became of its verbs stands in the batch.
+  // Told of each part that has ended; what became of its verbs stands in the batch. And of what the
+  // node says to a fence.
   class Owner {
    public:
     virtual void ended(Part part, const Status& status) = 0;
+    virtual void answered(Fencing& fencing, const Status& status) = 0;
+    // WRITEs or atomics that were sent to the node may yet take effect, until something that goes
+    // by a newer connection has.
+    virtual void unsettled(NodeId node) = 0;
 
    protected:
     ~Owner() = default;
@@ -51,10 +67,12 @@ class Link {
   Link& operator=(const Link&) = delete;
 
   void post(Part part, task::TimePoint now);
+  // Asks the node to fence. It lives until it was answered, or dropped with drop_waiting().
+  void ask(Fencing& fencing, task::TimePoint now);
   // Sends, receives, connects and gives up, as far as can be done now.
   void poll(task::TimePoint now);
-  bool idle() const { return sent_.empty() && waiting_.empty(); }
-  // What is not sent is forgotten.
+  bool idle() const { return sent_.empty() && waiting_.empty() && questions_.empty(); }
+  // What is not sent is forgotten, and so are all fences.
   void drop_waiting();
   // Ends what is under way with this error, and has the node close what the client has open there.
   void break_off(const Error& error) { lost(error); }
@@ -87,6 +105,8 @@ class Link {
   // Nothing can be had from this node: what waits ends, too.
   void refused(const Error& error);
   std::string name() const;
+  // What a Refusal says. REQUIRES: connected.
+  Error refusal(std::span<const std::byte> body) const { return handshake_->refusal(body); }
 
   Cluster& cluster() const { return cluster_; }
   NodeId id() const { return id_; }
@@ -97,12 +117,25 @@ class Link {
   std::deque<Part>& waiting() { return waiting_; }  // for the connection, or for room
 
  private:
+  // A fence, and its number once it is sent.
+  struct Question {
+    Fencing* fencing = nullptr;
+    std::uint64_t tag = 0;
+  };
+
+  bool renewed() const { return generation_ != cluster_.node(id_).generation.load(); }
   void connect(task::TimePoint now);
   bool receive();
   void hung_up(std::string_view what);
   bool come_in(const wire::Frame& frame, std::span<const std::byte> body);
+  bool take_message(const wire::Frame& frame, std::span<const std::byte> body);
+  void send_questions();
+  bool take_answer(const wire::Frame& frame, std::span<const std::byte> body);
+  template <class Ends>
+  void end_questions(Ends ends, const Error& error);
   void end_waiting(const Error& error);
   void end_late(task::TimePoint now);
+  Error stays_out() const;
 
   Cluster& cluster_;
   const NodeId id_;
@@ -111,8 +144,11 @@ class Link {
   wire::Socket socket_;
   wire::Inbox inbox_;
   wire::Outbox outbox_;
-  std::optional<wire::ClientHandshake> handshake_;
+  std::optional<wire::ClientHandshake> handshake_;  // of this connection
+  bool in_ = false;                                 // the node has let it in
   std::uint32_t generation_ = 0;
+  std::deque<Question> questions_;
+  std::uint64_t last_question_ = 0;
   std::deque<Part> sent_;
   std::deque<Part> waiting_;
   task::TimePoint connect_from_{};  // not earlier

@@ -20,10 +20,10 @@ void StreamLink::send_waiting() {
 
 bool StreamLink::take(const wire::Frame& frame, std::span<const std::byte> body) {
   if (frame.kind == wire::Kind::kRefusal) {  // shut out: it answers all that it has executed
-    const Status why = wire::parse_status(body);
+    const Error why = refusal(body);
     for (Part& part : sent()) waiting().push_back(std::move(part));
     sent().clear();
-    refused(why ? Error(ErrorCode::kCorrupt) : why.error());
+    refused(why);
     return false;
   }
   if (frame.kind != wire::Kind::kAnswer || sent().empty() || frame.tag != ++answered_tag_) {

@@ -47,7 +47,7 @@ class TcpFabric final : public Fabric {
   Result<std::unique_ptr<Endpoint>> open_endpoint(task::Worker& worker) override {
     return std::make_unique<TcpEndpoint>(cluster_, worker);
   }
-  Status fence(ClientId client) override { return cluster_->fence(client); }
+  Status stay(bool stays) override { return cluster_->stay(stays); }
   Result<std::unique_ptr<Fabric>> attach() override { return open_tcp(cluster_->options()); }
 
  private:

@@ -17,17 +17,25 @@ ControlLink::ControlLink(ControlLink&& other) noexcept
     : socket_(std::move(other.socket_)),
       place_(std::move(other.place_)),
       inbox_(std::move(other.inbox_)),
+      outbox_(std::move(other.outbox_)),
+      handshake_(std::move(other.handshake_)),
       welcome_(other.welcome_),
       descriptor_(std::exchange(other.descriptor_, -1)),
-      last_tag_(other.last_tag_) {}
+      last_tag_(other.last_tag_),
+      answers_(std::move(other.answers_)),
+      end_(std::move(other.end_)) {}
 
 ControlLink& ControlLink::operator=(ControlLink&& other) noexcept {
   socket_ = std::move(other.socket_);
   place_ = std::move(other.place_);
   inbox_ = std::move(other.inbox_);
+  outbox_ = std::move(other.outbox_);
+  handshake_ = std::move(other.handshake_);
   welcome_ = other.welcome_;
   std::swap(descriptor_, other.descriptor_);
   last_tag_ = other.last_tag_;
+  answers_ = std::move(other.answers_);
+  end_ = std::move(other.end_);
   return *this;
 }
 
@@ -44,7 +52,7 @@ Result<ControlLink> ControlLink::open(const Place& place, const std::string& key
   ControlLink link(std::move(*socket), place);
   if (Status made = link.wait_for(POLLOUT, until); !made) return fail(made.error());
   if (Status made = connected(link.socket_, place); !made) return fail(made.error());
-  ClientHandshake handshake(key, cluster, wanted);
+  ClientHandshake& handshake = link.handshake_.emplace(key, cluster, wanted);
   Bytes out;
   handshake.begin(out);
   for (;;) {
@@ -91,47 +99,91 @@ Error ControlLink::closed() const {
                       place_.to_string())};
 }
 
+// False: the connection is at its end.
+bool ControlLink::receive_some() {
+  if (!place_.local() || descriptor_ >= 0) return inbox_.fill(socket_);
+  std::array<std::byte, kMaxBytesOfStrangers> bytes;
+  const auto got = socket_.receive_with_descriptor(bytes, descriptor_);
+  if (got) inbox_.put(std::span(bytes).first(*got));
+  return got.has_value();
+}
+
 Result<Frame> ControlLink::receive(Deadline until) {
   for (;;) {
     auto frame = parse_frame(inbox_.bytes(), kMaxBytesOfStrangers);
     if (!frame) return fail(frame.error());
     if (*frame) return **frame;
     if (Status ready = wait_for(POLLIN, until); !ready) return fail(ready.error());
-    bool open = true;
-    if (place_.local() && descriptor_ < 0) {
-      std::array<std::byte, kMaxBytesOfStrangers> bytes;
-      const auto got = socket_.receive_with_descriptor(bytes, descriptor_);
-      open = got.has_value();
-      if (open) inbox_.put(std::span(bytes).first(*got));
-    } else {
-      open = inbox_.fill(socket_);
-    }
-    if (!open) return fail(closed());
+    if (!receive_some()) return fail(closed());
   }
 }
 
-Status ControlLink::ask(Bytes request, std::uint64_t tag, std::chrono::milliseconds time) {
+// ---- Requests ----
+
+std::uint64_t ControlLink::begin_fence(ClientId client) {
+  append(outbox_.bytes(), Kind::kFence, std::uint64_t{client}, ++last_tag_);
+  return last_tag_;
+}
+
+// Where sending fails, what has come may still say why.
+void ControlLink::take_answers() {
+  constexpr std::size_t kMostKept = 64;  // of those whose askers are gone
+  const bool sends = outbox_.flush(socket_);
+  while (!end_) {
+    const auto frame = parse_frame(inbox_.bytes(), kMaxBytesOfStrangers);
+    if (!frame) {
+      end_ = frame.error();
+    } else if (!*frame) {
+      const std::size_t before = inbox_.bytes().size();
+      if (!receive_some()) end_ = closed();
+      if (inbox_.bytes().size() == before) break;
+    } else {
+      take_answer(**frame);
+      inbox_.drop(sizeof(Frame) + (*frame)->bytes);
+    }
+  }
+  if (!sends && !end_) end_ = closed();
+  while (answers_.size() > kMostKept) answers_.erase(answers_.begin());
+}
+
+void ControlLink::take_answer(const Frame& frame) {
+  if (frame.kind == Kind::kRefusal) {  // shut out
+    end_ = handshake_->refusal(body(frame));
+  } else if (frame.kind == Kind::kDone) {
+    answers_.insert_or_assign(frame.tag, parse_status(body(frame)));
+  } else {
+    end_ = Error(ErrorCode::kCorrupt, "wire: an answer to something else");
+  }
+}
+
+std::optional<Status> ControlLink::answer(std::uint64_t number) {
+  take_answers();
+  if (const auto found = answers_.extract(number)) return found.mapped();
+  if (end_) return fail(*end_);
+  return std::nullopt;
+}
+
+Status ControlLink::ask(std::uint64_t number, std::chrono::milliseconds time) {
   const Deadline until = SteadyClock::now() + time;
-  if (Status sent = send(std::move(request), until); !sent) return sent;
-  Result<Frame> frame = receive(until);
-  if (!frame) return fail(frame.error());
-  const bool answers = frame->kind == Kind::kDone && frame->tag == tag;
-  Status done = answers ? parse_status(body(*frame))
-                        : Status(fail(ErrorCode::kCorrupt, "wire: an answer to something else"));
-  inbox_.drop(sizeof(Frame) + frame->bytes);
-  return done;
+  for (;;) {
+    if (const std::optional<Status> done = answer(number)) return *done;
+    const short out = outbox_.waiting() > 0 ? POLLOUT : 0;
+    if (Status ready = wait_for(static_cast<short>(POLLIN | out), until); !ready) return ready;
+  }
 }
 
 Status ControlLink::fence(ClientId client, std::chrono::milliseconds time) {
-  Bytes request;
-  append(request, Kind::kFence, std::uint64_t{client}, ++last_tag_);
-  return ask(std::move(request), last_tag_, time);
+  return ask(begin_fence(client), time);
+}
+
+Status ControlLink::stay(bool stays, std::chrono::milliseconds time) {
+  append(outbox_.bytes(), Kind::kStay, std::uint64_t{stays ? 1u : 0u}, ++last_tag_);
+  return ask(last_tag_, time);
 }
 
 Status ControlLink::leave(std::chrono::milliseconds time) {
-  Bytes request;
-  append_empty(request, Kind::kLeave, ++last_tag_);
-  return ask(std::move(request), last_tag_, time);
+  append_empty(outbox_.bytes(), Kind::kLeave, ++last_tag_);
+  return ask(last_tag_, time);
 }
 
 Result<Door> ControlLink::enter(std::chrono::milliseconds time) {

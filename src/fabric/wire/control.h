@@ -1,9 +1,12 @@
 // ControlLink: a connection for the few requests that wait for their answer: to come in, to have
-// memory handed over, to be shown a door, to fence a client, to leave. Blocks, each request for no
-// longer than it is told. Not thread-safe.
+// memory handed over, to be shown a door, to fence a client, to stay, to leave. Blocks, each
+// request for no longer than it is told; a fence may also be begun, and its answer be asked for
+// later. Not thread-safe.
 #pragma once
 
 #include <chrono>
+#include <map>
+#include <optional>
 #include <string>
 
 #include "fabric/wire/handshake.h"
@@ -28,7 +31,12 @@ class ControlLink {
   ControlLink& operator=(ControlLink&& other) noexcept;
 
   Status fence(ClientId client, std::chrono::milliseconds time);
+  Status stay(bool stays, std::chrono::milliseconds time);
   Status leave(std::chrono::milliseconds time);
+  // The same without blocking: a number to ask for the answer by, until there is one. The end of
+  // the connection is an answer.
+  std::uint64_t begin_fence(ClientId client);
+  std::optional<Status> answer(std::uint64_t number);
   // A way in by RDMA. REQUIRES: this is the purpose.
   Result<Door> enter(std::chrono::milliseconds time);
 
@@ -41,7 +49,10 @@ class ControlLink {
   Status wait_for(short events, Deadline until);
   // The connection is at its end.
   Error closed() const;
-  Status ask(Bytes request, std::uint64_t tag, std::chrono::milliseconds time);
+  bool receive_some();
+  Status ask(std::uint64_t number, std::chrono::milliseconds time);
+  void take_answers();
+  void take_answer(const Frame& frame);
   std::span<const std::byte> body(const Frame& frame) const {
     return inbox_.bytes().subspan(sizeof(Frame), frame.bytes);
   }
@@ -49,9 +60,13 @@ class ControlLink {
   Socket socket_;
   Place place_;
   Inbox inbox_;
+  Outbox outbox_;
+  std::optional<ClientHandshake> handshake_;
   Welcome welcome_;
   int descriptor_ = -1;
   std::uint64_t last_tag_ = 0;
+  std::map<std::uint64_t, Status> answers_;  // that nobody has asked for yet
+  std::optional<Error> end_;                 // of the connection
 };
 
 }  // namespace pando::fabric::wire

@@ -18,10 +18,7 @@ void ClientHandshake::begin(Bytes& out) {
 
 Result<bool> ClientHandshake::take(const Frame& frame, std::span<const std::byte> body,
                                    Bytes& out) {
-  if (frame.kind == Kind::kRefusal) {
-    const Status refused = parse_status(body);
-    if (!refused) return fail(refused.error());
-  }
+  if (frame.kind == Kind::kRefusal) return fail(refusal(body));
   if (frame.kind == Kind::kChallenge && !challenged_) {
     const auto challenge = parse<Challenge>(body);
     if (challenge && challenge->magic == kMagic && challenge->version >= kOldestVersion &&

@@ -23,6 +23,10 @@ class ClientHandshake {
 
   // REQUIRES: let in.
   const Welcome& welcome() const { return welcome_; }
+  // What a Refusal says, then or later (parse_refusal).
+  Error refusal(std::span<const std::byte> body) const {
+    return parse_refusal(body, key_, hello_, challenge_);
+  }
 
  private:
   std::string key_;

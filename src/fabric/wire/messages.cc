@@ -123,6 +123,12 @@ base::Digest node_proof(std::string_view key, const Hello& hello, const Challeng
   return sign_parts(key, "pando node", hello, challenge, unsigned_welcome);
 }
 
+base::Digest refusal_proof(std::string_view key, const Hello& hello, const Challenge& challenge,
+                           std::span<const std::byte> status) {
+  return sign_parts(key, "pando refusal", hello, challenge,
+                    base::sign(key, std::span<const std::byte>(status)));
+}
+
 // ---- Building ----
 
 void append_empty(Bytes& out, Kind kind, std::uint64_t tag) {
@@ -131,16 +137,40 @@ void append_empty(Bytes& out, Kind kind, std::uint64_t tag) {
   out.insert(out.end(), head, head + sizeof(frame));
 }
 
-void append_status(Bytes& out, Kind kind, const Status& status, std::uint64_t tag) {
+namespace {
+
+// A code, 0 where all is well, and its text.
+Bytes status_bytes(const Status& status) {
   const std::string text = status ? std::string() : status.error().detail();
   const auto code =
       static_cast<std::byte>(status ? 0 : static_cast<std::uint8_t>(status.error().code()) + 1);
-  const Frame frame{.bytes = static_cast<std::uint32_t>(1 + text.size()), .kind = kind, .tag = tag};
+  Bytes bytes(1, code);
+  const auto* const words = reinterpret_cast<const std::byte*>(text.data());
+  bytes.insert(bytes.end(), words, words + text.size());
+  return bytes;
+}
+
+void append_bytes(Bytes& out, Kind kind, std::uint64_t tag, std::span<const std::byte> body) {
+  const Frame frame{.bytes = static_cast<std::uint32_t>(body.size()), .kind = kind, .tag = tag};
   const auto* const head = reinterpret_cast<const std::byte*>(&frame);
   out.insert(out.end(), head, head + sizeof(frame));
-  out.push_back(code);
-  const auto* const words = reinterpret_cast<const std::byte*>(text.data());
-  out.insert(out.end(), words, words + text.size());
+  out.insert(out.end(), body.begin(), body.end());
+}
+
+}  // namespace
+
+void append_done(Bytes& out, const Status& status, std::uint64_t tag) {
+  append_bytes(out, Kind::kDone, tag, status_bytes(status));
+}
+
+void append_refusal(Bytes& out, std::string_view key, const Hello& hello,
+                    const Challenge& challenge, const Error& error) {
+  const Bytes status = status_bytes(fail(error));
+  const base::Digest digest = refusal_proof(key, hello, challenge, status);
+  Bytes body(reinterpret_cast<const std::byte*>(&digest),
+             reinterpret_cast<const std::byte*>(&digest) + sizeof(digest));
+  body.insert(body.end(), status.begin(), status.end());
+  append_bytes(out, Kind::kRefusal, 0, body);
 }
 
 std::size_t request_bytes(const Verb& verb) {
@@ -201,7 +231,7 @@ Result<std::optional<Frame>> parse_frame(std::span<const std::byte> bytes, std::
   if (bytes.size() < sizeof(Frame)) return none;
   Frame frame;
   std::memcpy(&frame, bytes.data(), sizeof(frame));
-  if (frame.kind < Kind::kHello || frame.kind > Kind::kDoor) {
+  if (frame.kind < Kind::kHello || frame.kind > Kind::kStay) {
     return corrupt(fmt::format("a message of unknown kind {}", static_cast<unsigned>(frame.kind)));
   }
   if (frame.bytes > limit) {
@@ -219,8 +249,28 @@ Status parse_status(std::span<const std::byte> body) {
   return fail(error_of(code, std::string(reinterpret_cast<const char*>(text.data()), text.size())));
 }
 
+Error parse_refusal(std::span<const std::byte> body, std::string_view key, const Hello& hello,
+                    const Challenge& challenge) {
+  base::Digest digest{};
+  const bool complete = body.size() > sizeof(digest);
+  const auto words = complete ? body.subspan(sizeof(digest)) : body;
+  const Status status = parse_status(words);
+  if (status) return Error(ErrorCode::kCorrupt, "wire: a refusal without a reason");
+  if (complete) std::memcpy(&digest, body.data(), sizeof(digest));
+  if (complete && base::same(digest, refusal_proof(key, hello, challenge, words))) {
+    return status.error();
+  }
+  const ErrorCode code = status.error().code();
+  const bool words_only = code == ErrorCode::kDenied || code == ErrorCode::kIncompatible ||
+                          code == ErrorCode::kInvalidArgument;
+  return Error(words_only ? code : ErrorCode::kUnavailable,
+               fmt::format("what answers there does not prove that it knows the cluster's key; it "
+                           "says: {}",
+                           status.error().message()));
+}
+
 Result<Door> parse_door(const Frame& frame, std::span<const std::byte> body) {
-  if (frame.kind == Kind::kDone || frame.kind == Kind::kRefusal) {
+  if (frame.kind == Kind::kDone) {
     const Status status = parse_status(body);
     if (!status) return fail(status.error());
   }

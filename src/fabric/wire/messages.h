@@ -8,10 +8,11 @@
 //   Hello {versions, nonce}              →
 //                                        ←     Challenge {version, nonce}
 //   Proof {hmac, who I am}               →
-//                                        ←     Welcome {hmac, region key, memory}, or Refusal
+//                                        ←     Welcome {hmac, region key, memory},
+//                                              or Refusal {hmac, why}
 //   Batch {region key, verbs…} …         →
 //                                        ←     Answer {results…} …, in the order of the batches
-//   Fence {client}, Leave                →
+//   Fence {client}, Stay {0 or 1}, Leave →
 //                                        ←     Done
 //   Enter                                →     (a client that comes for rdma)
 //                                        ←     Door {where, keys, a token}, or Done with an error
@@ -41,8 +42,8 @@ namespace pando::fabric::wire {
 static_assert(std::endian::native == std::endian::little);
 
 inline constexpr std::uint64_t kMagic = 0x4552495757444e50;  // "PNDWWIRE"
-inline constexpr std::uint16_t kVersion = 1;                 // the newest
-inline constexpr std::uint16_t kOldestVersion = 1;           // still spoken
+inline constexpr std::uint16_t kVersion = 2;                 // the newest
+inline constexpr std::uint16_t kOldestVersion = 2;           // still spoken
 
 enum class Kind : std::uint8_t {
   kHello = 1,
@@ -57,13 +58,14 @@ enum class Kind : std::uint8_t {
   kDone,
   kEnter,
   kDoor,
+  kStay,
 };
 
 struct Frame {
   std::uint32_t bytes = 0;  // behind this
   Kind kind{};
   std::uint8_t zero[3] = {};
-  std::uint64_t tag = 0;  // of a Batch, a Fence or a Leave; its answer has the same
+  std::uint64_t tag = 0;  // of a Batch, a Fence, a Stay or a Leave; its answer has the same
 };
 static_assert(sizeof(Frame) == 16);
 
@@ -96,9 +98,11 @@ enum class Purpose : std::uint8_t {
 };
 
 struct Proof {
-  base::Digest digest{};         // sign(key, client's half of the handshake)
-  ClientId client = 0;           // 0: give me an id
-  std::uint32_t generation = 0;  // connections of this client with a lower one are to be closed
+  base::Digest digest{};  // sign(key, client's half of the handshake)
+  ClientId client = 0;    // 0: give me an id
+  // Connections of this client with a lower one are closed, and none is let in any more. 0: of no
+  // generation, and without verbs.
+  std::uint32_t generation = 0;
   Purpose purpose{};
   std::uint8_t joins = 0;  // 1: the client's first connection here; 0: it must be known already
   std::uint8_t zero[6] = {};
@@ -150,6 +154,9 @@ base::Digest client_proof(std::string_view key, const Hello& hello, const Challe
                           const Proof& proof);
 base::Digest node_proof(std::string_view key, const Hello& hello, const Challenge& challenge,
                         const Welcome& welcome);
+// Of a Refusal: of its status as it stands in the message.
+base::Digest refusal_proof(std::string_view key, const Hello& hello, const Challenge& challenge,
+                           std::span<const std::byte> status);
 
 // ---- Building messages ----
 
@@ -165,8 +172,12 @@ void append(Bytes& out, Kind kind, const Body& body, std::uint64_t tag = 0) {
 }
 // A message without a body.
 void append_empty(Bytes& out, Kind kind, std::uint64_t tag = 0);
-// An Error as the body of a Refusal or Done; nothing where all is well (Done).
-void append_status(Bytes& out, Kind kind, const Status& status, std::uint64_t tag = 0);
+// An Error as the body of a Done; nothing where all is well.
+void append_done(Bytes& out, const Status& status, std::uint64_t tag);
+// The same with a proof before it: what a client is told that is not let in, or is shut out. The
+// challenge is empty where there was none.
+void append_refusal(Bytes& out, std::string_view key, const Hello& hello,
+                    const Challenge& challenge, const Error& error);
 
 // A verb's bytes in a Batch, and its result's in the Answer, both a multiple of 8.
 std::size_t request_bytes(const Verb& verb);
@@ -193,8 +204,13 @@ std::optional<Body> parse(std::span<const std::byte> bytes) {
 // one, or is longer than `limit`.
 Result<std::optional<Frame>> parse_frame(std::span<const std::byte> bytes, std::uint32_t limit);
 
-// The status in a Refusal or Done.
+// The status in a Done.
 Status parse_status(std::span<const std::byte> body);
+// What a Refusal says. Where it does not prove that it comes from who knows the key, nothing may
+// rest on it: it is kUnavailable then, but for words to people (kDenied, kIncompatible,
+// kInvalidArgument), and says so.
+Error parse_refusal(std::span<const std::byte> body, std::string_view key, const Hello& hello,
+                    const Challenge& challenge);
 // The answer to Enter.
 Result<Door> parse_door(const Frame& frame, std::span<const std::byte> body);
 

@@ -14,10 +14,19 @@ namespace {
 using base::Random;
 
 constexpr std::array<std::string_view, kFaults> kNames = {"tear", "delay",   "kill", "pause",
-                                                          "cut",  "restart", "lose"};
+                                                          "cut",  "restart", "lose", "leave",
+                                                          "drop", "indexes", "join", "atomics"};
 
 // Streams of random numbers, one a purpose.
-enum class Stream : std::uint64_t { kFaults, kSizes, kSettings, kData, kRoughness, kMemory };
+enum class Stream : std::uint64_t {
+  kFaults,
+  kSizes,
+  kSettings,
+  kData,
+  kRoughness,
+  kFates,
+  kMemory
+};
 
 Random stream(std::uint64_t seed, Stream purpose) {
   return Random(base::mix64(seed, 0x706c616eU + static_cast<std::uint64_t>(purpose)));
@@ -29,7 +38,8 @@ T pick(Random& random, const std::array<T, N>& from) {
 }
 
 FaultSet draw_faults(std::uint64_t seed, FaultSet allowed) {
-  constexpr std::array<unsigned, kFaults> kPercent = {85, 60, 45, 35, 30, 20, 8};
+  constexpr std::array<unsigned, kFaults> kPercent = {85, 60, 45, 35, 30, 20,
+                                                      8,  30, 25, 15, 10, 20};
   Random random = stream(seed, Stream::kFaults);
   FaultSet drawn;
   for (std::size_t i = 0; i < kFaults; ++i) {
@@ -125,6 +135,22 @@ void draw_memory(CheckPlan& plan) {
   plan.recyclings = short_of_it ? recyclings : 0;
 }
 
+// What came to be drawn later than the rest. The lease of a check is 4 ms.
+void draw_fates(CheckPlan& plan) {
+  using fabric::sim::kMicrosecond;
+  using fabric::sim::kMillisecond;
+  Random random = stream(plan.seed, Stream::kFates);
+  plan.adversary.longest_ghost = pick(random, std::array{100 * kMicrosecond, 2 * kMillisecond,
+                                                         8 * kMillisecond, 20 * kMillisecond});
+  plan.adversary.longest_fence =
+      pick(random, std::array{4 * kMicrosecond, 4 * kMicrosecond, kMillisecond, 8 * kMillisecond});
+  plan.adversary.fence_timeout =
+      pick(random, std::array{100 * kMicrosecond, 2 * kMillisecond, 12 * kMillisecond});
+  const auto gap = pick(random, std::array{500 * fabric::sim::kNanosecond, 2 * kMicrosecond});
+  plan.adversary.atomic_gap = plan.faults.has(Fault::kAtomics) ? gap : 0;
+  plan.near_wrap = random.below(6) == 0;
+}
+
 Status check_sizes(const CheckPlan& plan) {
   const auto within = [](std::string_view name, unsigned value, unsigned most) -> Status {
     if (value >= 1 && value <= most) return {};
@@ -149,10 +175,8 @@ void FaultSet::set(Fault fault, bool on) {
 }
 
 bool FaultSet::breaks() const {
-  FaultSet rest = *this;
-  rest.set(Fault::kTear, false);
-  rest.set(Fault::kDelay, false);
-  return !rest.empty();
+  return has(Fault::kKill) || has(Fault::kPause) || has(Fault::kCut) || has(Fault::kRestart) ||
+         has(Fault::kLose);
 }
 
 Result<FaultSet> FaultSet::parse(std::string_view text) {
@@ -203,6 +227,7 @@ Result<CheckPlan> draw_plan(std::uint64_t seed, const std::string& index, FaultS
   draw_data(plan);
   draw_roughness(plan);
   draw_memory(plan);
+  draw_fates(plan);
   if (Status ok = check_sizes(plan); !ok) return fail(ok.error());
   if (auto valid = (*kind)->normalize(plan.index); !valid) {
     // Drawn settings that do not go together: what the user gave, then.
