@@ -2,6 +2,7 @@
 
 #include "api/state.h"
 #include "fabric/open.h"
+#include "index/creating.h"
 #include "index/registry.h"
 #include <pando/pando.h>
 
@@ -43,7 +44,8 @@ Result<Index> Pool::open_index(std::string_view name, const IndexOptions& option
 
 Status Pool::drop_index(std::string_view name) {
   if (Status may = api::check_may_block("drop_index"); !may) return may;
-  return state_->drop_index(name);
+  return state_->run_on_session(
+      [&](pool::Session& session) { return index::drop_index(session, std::string(name)); });
 }
 
 Result<std::vector<IndexInfo>> Pool::list_indexes() const {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "index/creating.h"
 #include "index/registry.h"
 
 namespace pando::api {
@@ -173,20 +174,6 @@ void PoolState::close_index(IndexState* index) {
   (void)run([&](pool::Operation& op) { return node.catalogue().close(op, dying->record); });
 }
 
-// Where memory has run out, as a put does.
-Task<Status> PoolState::create(index::Tree& tree, pool::Session& session) {
-  const task::TimePoint deadline = session.worker().now() + node.options().deadline;
-  for (bool again = false;; again = true) {
-    Status made;
-    {
-      pool::Operation op(session);
-      made = co_await tree.create(op);
-    }
-    if (made || made.error().code() != ErrorCode::kOutOfMemory) co_return made;
-    if (!co_await node.allocator().reclaimed(session, deadline, again)) co_return made;
-  }
-}
-
 Result<std::shared_ptr<IndexState>> PoolState::create_index(std::string_view name,
                                                             const IndexOptions& options) {
   if (Status may = check_may_block("create_index"); !may) return fail(may.error());
@@ -197,77 +184,14 @@ Result<std::shared_ptr<IndexState>> PoolState::create_index(std::string_view nam
   const std::string stored = format_options(**kind, *spelled).to_string();
 
   const std::lock_guard guard(indexes_mutex_);
-  pool::Catalogue& catalogue = node.catalogue();
-  const auto begin = [&] {
-    return run([&](pool::Operation& op) {
-      return catalogue.begin_create(op, name, (*kind)->format_version(), stored);
-    });
-  };
-  Result<pool::IndexRecord> record = begin();
-  if (!record && record.error().code() == ErrorCode::kBusy) {  // half dropped
-    const Status dropped = drop_index(name);
-    if (!dropped && dropped.error().code() != ErrorCode::kNotFound) return fail(dropped.error());
-    record = begin();
-  }
-  if (!record) return fail(record.error());
-  Result<std::unique_ptr<index::Tree>> tree = (*kind)->make(node, *record, *spelled);
-  Status made =
-      tree ? run_on_session([&](pool::Session& session) { return create(**tree, session); })
-           : Status(fail(tree.error()));
-  if (!made) {
-    (void)run([&](pool::Operation& op) { return catalogue.abandon(op, *record); });
-    return fail(made.error());
-  }
-  made = run([&](pool::Operation& op) { return catalogue.publish(op, *record); });
-  if (!made) {
-    // It may have happened though its answer was lost: then there is nothing to take back.
-    const Status withdrawn =
-        run([&](pool::Operation& op) { return catalogue.withdraw(op, *record); });
-    const bool live = !withdrawn && withdrawn.error().code() == ErrorCode::kNotFound;
-    if (withdrawn) (void)free_and_finish(*record, **tree);
-    if (!live) return fail(made.error());
-  }
+  Result<index::Created> created = run_on_session([&](pool::Session& session) {
+    return index::create_index(session, std::string(name), **kind, *spelled, stored);
+  });
+  if (!created) return fail(created.error());
   Result<pool::IndexRecord> opened =
-      run([&](pool::Operation& op) { return catalogue.open(op, name); });
+      run([&](pool::Operation& op) { return node.catalogue().open(op, name); });
   if (!opened) return fail(opened.error());
-  return share(*opened, *spelled, std::move(*tree));
-}
-
-Status PoolState::drop_index(std::string_view name) {
-  pool::Catalogue& catalogue = node.catalogue();
-  Result<pool::IndexRecord> record =
-      run([&](pool::Operation& op) { return catalogue.begin_drop(op, name); });
-  if (!record) return fail(record.error());
-  Result<std::unique_ptr<index::Tree>> tree = tree_of(*record);
-  if (tree) return free_and_finish(*record, **tree);
-  // The kind or format is unknown here: the blocks are lost, not the name.
-  Status finished = run([&](pool::Operation& op) { return catalogue.finish_drop(op, *record); });
-  return finished ? Status(fail(tree.error())) : finished;
-}
-
-Result<std::unique_ptr<index::Tree>> PoolState::tree_of(const pool::IndexRecord& record) {
-  Result<IndexOptions> options = IndexOptions::parse(record.options);
-  if (!options) return fail(options.error());
-  Result<const index::Kind*> kind = index::find_kind(options->kind);
-  if (!kind) return fail(kind.error());
-  Result<IndexOptions> all = (*kind)->normalize(*options);
-  if (!all) return fail(all.error());
-  return (*kind)->make(node, record, *all);
-}
-
-// Of an index that is being dropped. Where it is damaged, what is left of its blocks is lost, not
-// the name. Where memory nodes do not answer, neither: dropping it again goes on.
-Status PoolState::free_and_finish(const pool::IndexRecord& record, index::Tree& tree) {
-  pool::Catalogue& catalogue = node.catalogue();
-  Status freed = run([&](pool::Operation& op) { return tree.destroy(op); });
-  if (!freed && (freed.error().code() == ErrorCode::kUnavailable ||
-                 freed.error().code() == ErrorCode::kIndeterminate ||
-                 freed.error().code() == ErrorCode::kTimeout)) {
-    (void)run([&](pool::Operation& op) { return catalogue.pause_drop(op, record); });
-    return freed;
-  }
-  Status finished = run([&](pool::Operation& op) { return catalogue.finish_drop(op, record); });
-  return finished ? freed : finished;
+  return share(*opened, *spelled, std::move(created->tree));
 }
 
 Result<std::shared_ptr<IndexState>> PoolState::open_index(std::string_view name,

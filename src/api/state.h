@@ -76,7 +76,6 @@ struct PoolState : std::enable_shared_from_this<PoolState> {
   Result<std::shared_ptr<IndexState>> create_index(std::string_view name,
                                                    const IndexOptions& options);
   void close_index(IndexState* index);
-  Status drop_index(std::string_view name);
 
   pool::ComputeNode node;
 
@@ -90,9 +89,6 @@ struct PoolState : std::enable_shared_from_this<PoolState> {
     pool::Operation op(session);
     co_return co_await make(op);
   }
-  Task<Status> create(index::Tree& tree, pool::Session& session);
-  Result<std::unique_ptr<index::Tree>> tree_of(const pool::IndexRecord& record);
-  Status free_and_finish(const pool::IndexRecord& record, index::Tree& tree);
   Result<std::unique_ptr<Lane>> take_lane();
   void return_lane(std::unique_ptr<Lane> lane);
   Result<std::shared_ptr<IndexState>> share(const pool::IndexRecord& record,

@@ -119,7 +119,7 @@ Task<Result<bool>> Catalogue::clean_up(Operation& op, const Found& found) {
 
 // ---- Create ----
 
-Task<Result<IndexRecord>> Catalogue::begin_create(Operation& op, std::string_view name,
+Task<Result<IndexRecord>> Catalogue::begin_create(Session& session, std::string_view name,
                                                   std::uint32_t format_version,
                                                   std::string_view options) {
   if (Status valid = check_index_name(name); !valid) co_return fail(valid.error());
@@ -128,40 +128,55 @@ Task<Result<IndexRecord>> Catalogue::begin_create(Operation& op, std::string_vie
                    fmt::format("an index's options have up to {} bytes as text, not {}",
                                kMaxIndexOptions, options.size()));
   }
-  for (Pause pause(op);;) {
-    CatalogueLock lock(*this);
-    if (Status locked = co_await lock.acquire(op); !locked) co_return fail(locked.error());
-    auto found = co_await find(op, name);
-    const Result<bool> half_dropped =
-        found ? co_await to_be_dropped_on(op, *found) : Result<bool>(fail(found.error()));
-    Result<bool> again = false;
-    if (half_dropped && !*half_dropped) again = co_await clean_up(op, *found);
-    Result<IndexRecord> created = fail(ErrorCode::kExists);
-    if (!half_dropped) {
-      created = fail(half_dropped.error());
-    } else if (*half_dropped) {
-      created = fail(ErrorCode::kBusy, fmt::format("index \"{}\" is half dropped", name));
-    } else if (!again) {
-      created = fail(again.error());
-    } else if (*again) {
-      // Look again: the entry is free now.
-    } else if (found->place) {
-      *again = entry_state(found->entry.state_word) != EntryState::kLive;
-      created = fail(ErrorCode::kExists, fmt::format("index \"{}\"", name));
-    } else if (!found->free) {
-      created = fail(ErrorCode::kOutOfMemory,
-                     fmt::format("the catalogue holds {} indexes and has no room for \"{}\"",
-                                 kMaxIndexes, name));
-    } else {
-      created = co_await create_in(op, *found->free, name, format_version, options);
+  const task::TimePoint deadline = session.worker().now() + node_.options().deadline;
+  for (Pause pause(session.worker(), deadline);;) {
+    Result<std::optional<IndexRecord>> created;
+    {
+      Operation op(session, deadline, nullptr);
+      created = co_await try_create(op, name, format_version, options);
     }
-    const Status released = co_await lock.release(op);
-    if (!again || !*again) co_return after(std::move(created), released);
+    if (!created) co_return fail(created.error());
+    if (*created) co_return std::move(**created);
     if (Status waited = co_await pause.wait("an index of the same name to be created or dropped");
         !waited) {
       co_return fail(waited.error());
     }
   }
+}
+
+// Nothing: try again.
+Task<Result<std::optional<IndexRecord>>> Catalogue::try_create(Operation& op, std::string_view name,
+                                                               std::uint32_t format_version,
+                                                               std::string_view options) {
+  CatalogueLock lock(*this);
+  if (Status locked = co_await lock.acquire(op); !locked) co_return fail(locked.error());
+  Result<std::optional<IndexRecord>> created;
+  auto found = co_await find(op, name);
+  if (!found) {
+    created = fail(found.error());
+  } else if (const auto half = co_await half_dropped(op, *found); !half) {
+    created = fail(half.error());
+  } else if (*half) {
+    created = fail(ErrorCode::kBusy, fmt::format("index \"{}\" is half dropped", name));
+  } else if (const auto cleaned = co_await clean_up(op, *found); !cleaned) {
+    created = fail(cleaned.error());
+  } else if (*cleaned) {
+    // Look again: the entry is free now.
+  } else if (found->place) {
+    if (entry_state(found->entry.state_word) == EntryState::kLive) {
+      created = fail(ErrorCode::kExists, fmt::format("index \"{}\"", name));
+    }
+  } else if (!found->free) {
+    created = fail(ErrorCode::kOutOfMemory,
+                   fmt::format("the catalogue holds {} indexes and has no room for \"{}\"",
+                               kMaxIndexes, name));
+  } else {
+    auto made = co_await create_in(op, *found->free, name, format_version, options);
+    if (made) created->emplace(std::move(*made));
+    if (!made) created = fail(made.error());
+  }
+  const Status released = co_await lock.release(op);
+  co_return after(std::move(created), released);
 }
 
 Task<Result<IndexRecord>> Catalogue::create_in(Operation& op, std::size_t entry,
@@ -328,6 +343,15 @@ Task<Result<std::uint32_t>> Catalogue::users(Operation& op, const CatalogueEntry
 }
 
 Task<Result<IndexRecord>> Catalogue::begin_drop(Operation& op, std::string_view name) {
+  return take_for_drop(op, name, true);
+}
+
+Task<Result<IndexRecord>> Catalogue::resume_drop(Operation& op, std::string_view name) {
+  return take_for_drop(op, name, false);
+}
+
+Task<Result<IndexRecord>> Catalogue::take_for_drop(Operation& op, std::string_view name,
+                                                   bool live_too) {
   if (Status valid = check_index_name(name); !valid) co_return fail(valid.error());
   CatalogueLock lock(*this);
   if (Status locked = co_await lock.acquire(op); !locked) co_return fail(locked.error());
@@ -336,6 +360,7 @@ Task<Result<IndexRecord>> Catalogue::begin_drop(Operation& op, std::string_view 
   if (!found) {
     begun = fail(found.error());
   } else if (found->place && entry_state(found->entry.state_word) == EntryState::kLive) {
+    if (!live_too) co_return after(std::move(begun), co_await lock.release(op));
     auto used = co_await users(op, found->entry);
     if (!used) {
       begun = fail(used.error());
@@ -345,9 +370,9 @@ Task<Result<IndexRecord>> Catalogue::begin_drop(Operation& op, std::string_view 
     } else {
       begun = co_await drop_in(op, *found);
     }
-  } else if (auto half_dropped = co_await to_be_dropped_on(op, *found); !half_dropped) {
-    begun = fail(half_dropped.error());
-  } else if (*half_dropped) {
+  } else if (auto half = co_await half_dropped(op, *found); !half) {
+    begun = fail(half.error());
+  } else if (*half) {
     begun = co_await drop_in(op, *found);
   } else if (auto cleaned = co_await clean_up(op, *found); !cleaned) {
     begun = fail(cleaned.error());
@@ -375,7 +400,7 @@ Task<Result<Catalogue::Found>> Catalogue::find_settled(Operation& op, std::strin
 }
 
 // Whoever began to drop the index has given up, or can do nothing any more.
-Task<Result<bool>> Catalogue::to_be_dropped_on(Operation& op, const Found& found) {
+Task<Result<bool>> Catalogue::half_dropped(Operation& op, const Found& found) {
   if (!found.place || entry_state(found.entry.state_word) != EntryState::kDropping) {
     co_return false;
   }

@@ -21,6 +21,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,10 +53,10 @@ class Catalogue {
   explicit Catalogue(ComputeNode& node) : node_(node) {}
 
   // kExists, kInvalidArgument (name), kOutOfMemory (catalogue full), kBusy where an index of this
-  // name has been dropped by half: begin_drop goes on with it. The entry is invisible to
+  // name has been dropped by half: see resume_drop. The entry is invisible to
   // open() until publish(); its root word and index words are zero. Waits while somebody else is
   // creating or dropping an index of this name.
-  Task<Result<IndexRecord>> begin_create(Operation& op, std::string_view name,
+  Task<Result<IndexRecord>> begin_create(Session& session, std::string_view name,
                                          std::uint32_t format_version, std::string_view options);
   Task<Status> publish(Operation& op, const IndexRecord& record);
   // Gives up, before the index has any blocks.
@@ -72,6 +73,8 @@ class Catalogue {
   // begin_drop nobody can open it; free its blocks, then finish_drop. Where they cannot be freed
   // now, pause_drop: the next begin_drop, of whatever compute node, goes on.
   Task<Result<IndexRecord>> begin_drop(Operation& op, std::string_view name);
+  // The same for one that was begun and that nobody goes on with, alone: else kNotFound.
+  Task<Result<IndexRecord>> resume_drop(Operation& op, std::string_view name);
   Task<Status> finish_drop(Operation& op, const IndexRecord& record);
   Task<Status> pause_drop(Operation& op, const IndexRecord& record);
 
@@ -90,7 +93,11 @@ class Catalogue {
   Task<Result<IndexRecord>> create_in(Operation& op, std::size_t entry, std::string_view name,
                                       std::uint32_t format_version, std::string_view options);
   Task<Result<Found>> find_settled(Operation& op, std::string_view name);
-  Task<Result<bool>> to_be_dropped_on(Operation& op, const Found& found);
+  Task<Result<bool>> half_dropped(Operation& op, const Found& found);
+  Task<Result<std::optional<IndexRecord>>> try_create(Operation& op, std::string_view name,
+                                                      std::uint32_t format_version,
+                                                      std::string_view options);
+  Task<Result<IndexRecord>> take_for_drop(Operation& op, std::string_view name, bool live_too);
   Task<Result<IndexRecord>> drop_in(Operation& op, const Found& found);
   Task<Result<std::uint32_t>> users(Operation& op, const CatalogueEntry& entry);
   Task<Status> mark_user(Operation& op, std::size_t entry, bool uses);

@@ -18,8 +18,8 @@ struct Calls {
   Member& member;
 
   Result<IndexRecord> begin_create(std::string_view name) {
-    Operation op(*member.session);
-    return member.run(member.node->catalogue().begin_create(op, name, 3, "sherman:keys=bytes"));
+    return member.run(
+        member.node->catalogue().begin_create(*member.session, name, 3, "sherman:keys=bytes"));
   }
   Status publish(const IndexRecord& record) {
     Operation op(*member.session);
