@@ -36,6 +36,8 @@ enum class Mutant : std::uint8_t {
   // Freeing
   kNoEpochs,        // retired blocks are reused at once
   kUpdateKeepsOld,  // an update does not free what it replaces
+  kDroppedFetch,    // a task that is dropped loses the chunks that it was taking
+  kDroppedBlock,    // a task that is dropped loses a block that nothing leads to yet
   // Faults
   kNoTakeover,     // a dead owner's lock is never taken
   kNoFence,        // a silent client is buried without being shut out

@@ -123,6 +123,9 @@ std::uint64_t Allocator::inherited() const {
   return state_->inherited_blocks.load(std::memory_order_relaxed);
 }
 
+Task<void> Allocator::fetch_for_all(Session& session) { return state_->fetcher.serve(session); }
+void Allocator::stop_fetching() { state_->fetcher.stop(); }
+
 void Allocator::begin_incarnations_at(std::uint32_t last) { state_->before_first = last; }
 
 // ---- Taking ----
@@ -178,7 +181,7 @@ Task<Result<Block>> Allocator::State::refill(Operation& op, BlockKind kind,
   }
   const RefillGuard guard(mutex, free, kind, size_class);
 
-  auto block = co_await attempt(op, kind, size_class);
+  auto block = co_await fetcher.fetch(op, kind, size_class);
   if (!block) co_return fail(block.error());
   if (*block) co_return **block;
   node.kick();

@@ -23,10 +23,14 @@
 //    magazine, so mostly a round trip ago, and a beat (10 ms) ago where there are many. At worst,
 //    as right after its start, a run and a list for each class in use;
 //  - what its operations had allocated and not made reachable, or unlinked and not yet retired;
-//  - the class whose page was being written; a run or magazine whose CAS had an unknown outcome, or
-//    whose task was destroyed in the middle of it, though the compute node lives on;
-//  - retired blocks beyond the ledger's room (some 4000), and those written to far memory;
+//  - the class whose page was being written;
+//  - retired blocks beyond the ledger's room (some 4000; as many as there are at a clean close),
+//  and
+//    those written to far memory;
 //  - if who gives them back dies as well, the class that it was at.
+// Lost though the compute node lives on: a run or magazine whose CAS had an unknown outcome. A task
+// that is dropped loses no memory that it was fetching (fetcher.h), nor a block that nothing leads
+// to yet (fresh_block.h); but the one that its last WRITE was about to link, or to unlink.
 // They are never handed out twice.
 //
 // Thread-safe. Nothing here blocks a thread; allocate() may cost round trips.
@@ -98,7 +102,12 @@ class Allocator {
   // Blocks of one kind, class and memory node that are nobody else's, to the shared stack.
   Task<void> give(Operation& op, std::vector<FreeRun> runs);
 
+  // The housekeeper's: fetches memory for all until stop_fetching() (fetcher.h).
+  Task<void> fetch_for_all(Session& session);
+  void stop_fetching();
+
  private:
+  friend class Fetcher;
   struct State;
   std::unique_ptr<State> state_;
 };

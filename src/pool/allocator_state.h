@@ -13,6 +13,7 @@
 
 #include "pool/allocator.h"
 #include "pool/compute_node.h"
+#include "pool/fetcher.h"
 #include "pool/free_blocks.h"
 #include "pool/ledger.h"
 
@@ -114,6 +115,7 @@ struct Allocator::State {
   Task<void> give(Operation& op, std::vector<FreeRun> runs);
 
   ComputeNode& node;
+  Fetcher fetcher{*this};
   const std::size_t retired_limit;
   const std::uint64_t keep_limit;
   std::atomic<std::uint64_t> allocated{0};

@@ -179,6 +179,8 @@ Task<void> ComputeNode::housekeeping(Session& session) {
   // on while it has much to collect.
   const Task<void> ticker = tick(session);
   worker.start(ticker.handle());
+  const Task<void> fetcher = allocator_.fetch_for_all(session);
+  worker.start(fetcher.handle());
   while (!stopping_.load()) {
     if (kicked_.exchange(false)) membership_.want(epochs_.current() + Epochs::kGrace);
     const std::uint64_t before = epochs_.current();
@@ -197,7 +199,8 @@ Task<void> ComputeNode::housekeeping(Session& session) {
     }
   }
   recycler_->serve(false);
-  while (!ticker.done()) co_await worker.sleep_for(hurried_beat());
+  allocator_.stop_fetching();
+  while (!ticker.done() || !fetcher.done()) co_await worker.sleep_for(hurried_beat());
 }
 
 // Until the last upkeep has ended, which may take as long as any.

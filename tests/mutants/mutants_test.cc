@@ -37,6 +37,12 @@ class Mutants : public testing::TestWithParam<Case> {
     const FaultSet faults = FaultSet::parse(given.faults).value();
     return run_check(draw_plan(seed, given.index, faults, given.sizes).value());
   }
+  static std::uint64_t lost(Mutant mutant, const Case& given) {
+    base::active_mutant = mutant;
+    std::uint64_t bytes = 0;
+    for (std::uint64_t seed = 1; seed <= 300; ++seed) bytes += run(seed, given).coverage.lost_bytes;
+    return bytes;
+  }
 };
 
 TEST_P(Mutants, IsFound) {
@@ -65,14 +71,13 @@ TEST_F(Mutants, NoneIsFoundWithoutOne) {
 // No answer is wrong and nothing is in use twice where the dead's memory is lost: the sum tells.
 TEST_F(Mutants, MemoryIsLostWithoutLedgers) {
   const Case deaths{"deaths", Mutant::kNone, 0, "tear,delay,kill,pause"};
-  const auto lost = [&](Mutant mutant) {
-    base::active_mutant = mutant;
-    std::uint64_t bytes = 0;
-    for (std::uint64_t seed = 1; seed <= 300; ++seed)
-      bytes += run(seed, deaths).coverage.lost_bytes;
-    return bytes;
-  };
-  EXPECT_GT(lost(Mutant::kNothingTold), 2 * lost(Mutant::kNone));
+  EXPECT_GT(lost(Mutant::kNothingTold, deaths), 2 * lost(Mutant::kNone, deaths));
+}
+
+// Any dropped task may lose a block, to its last WRITE: that more do, the sum tells.
+TEST_F(Mutants, MemoryIsLostByDroppedTasks) {
+  const Case drops{"drops", Mutant::kNone, 0, "tear,delay,leave,drop"};
+  EXPECT_GT(lost(Mutant::kDroppedBlock, drops), 2 * lost(Mutant::kNone, drops));
 }
 
 // Most need a handful; those that need a death or a READ at a certain moment, hundreds.
@@ -104,6 +109,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"lost_sibling", Mutant::kLostSibling, kFew}, Case{"no_floor", Mutant::kNoFloor, kMany},
         Case{"no_lock", Mutant::kNoLock, kFew}, Case{"no_epochs", Mutant::kNoEpochs, kFew},
         Case{"update_keeps_old", Mutant::kUpdateKeepsOld, kFew},
+        Case{"dropped_fetch", Mutant::kDroppedFetch, kMany, "delay,leave,drop"},
         Case{"no_takeover", Mutant::kNoTakeover, kFew}, Case{"no_fence", Mutant::kNoFence, kMany},
         Case{"no_repair", Mutant::kNoRepair, kMany},
         Case{"no_leaving",

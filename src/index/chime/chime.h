@@ -130,7 +130,7 @@ class Chime final : public LeafTree<K, Leaf<K>> {
   Task<Result<bool>> read_on(Operation& op, const Wanted& wanted, Seen& seen, std::size_t count,
                              std::byte* image);
   Task<Status> insert(Operation& op, const Wanted& wanted, Seen& seen, std::byte* image,
-                      NodeLock& lock, const NewEntry& entry, bool& published);
+                      NodeLock& lock, NewEntry& entry);
   Task<Status> overwrite(Operation& op, const Seen& seen, Leaf<K> leaf, NodeLock& lock,
                          const Match& match, const NewEntry& entry);
   void write_entries(fabric::Batch& batch, const NodeRef& ref, Leaf<K> leaf, std::size_t first,

@@ -175,14 +175,13 @@ Task<Status> Chime<K>::put(Operation& op, Key key, std::string_view value, PutMo
   NodeLock lock(tree().locks());
   if (entry.item) {
     // Nobody can reach the item before the leaf is written, so it travels with the locking.
-    lock.carry(entry.item->item.block.address, entry.item->buffer.data(), entry.item->bytes);
+    lock.carry(entry.item->block->address, entry.item->buffer.data(), entry.item->bytes);
   }
   const Purpose purpose = mode == PutMode::kUpdate   ? Purpose::kUpdate
                           : mode == PutMode::kInsert ? Purpose::kInsert
                                                      : Purpose::kPut;
   Result<Seen> seen = co_await this->lock(op, wanted, purpose, buffer.data(), lock);
   Status status = seen ? Status{} : fail(seen.error());
-  bool published = false;
   if (status) {
     const Leaf<K> leaf = leaf_at(buffer.data());
     Result<std::optional<Match>> match = co_await find_in(op, wanted, *seen, leaf);
@@ -200,18 +199,18 @@ Task<Status> Chime<K>::put(Operation& op, Key key, std::string_view value, PutMo
       status = co_await tree().locks().unlock(op, lock);
       if (status) status = fail(present ? ErrorCode::kExists : ErrorCode::kNotFound);
     } else if (present) {
-      published = true;
+      entry.publish();
       remember(wanted, *seen, leaf, (*match)->slot);
       status = co_await overwrite(op, *seen, leaf, lock, **match, entry);
     } else {
-      status = co_await insert(op, wanted, *seen, buffer.data(), lock, entry, published);
+      status = co_await insert(op, wanted, *seen, buffer.data(), lock, entry);
     }
     // Others' unfinished work is not this operation's success or failure.
     if (status && seen->found && seen->found->unposted) {
       co_await tree().post_found(op, 0, *seen->found);
     }
   }
-  if (!published && entry.item) give_up(tree().node(), entry.item->item.block, status);
+  entry.give_up(status);
   co_return status;
 }
 
@@ -229,7 +228,7 @@ Task<Status> Chime<K>::overwrite(Operation& op, const Seen& seen, Leaf<K> leaf, 
 // halves of the leaf.
 template <class K>
 Task<Status> Chime<K>::insert(Operation& op, const Wanted& wanted, Seen& seen, std::byte* image,
-                              NodeLock& lock, const NewEntry& entry, bool& published) {
+                              NodeLock& lock, NewEntry& entry) {
   const LeafGeometry& geometry = options_.leaf;
   Leaf<K> leaf = leaf_at(image);
   std::vector<std::size_t> moved_to;
@@ -251,9 +250,9 @@ Task<Status> Chime<K>::insert(Operation& op, const Wanted& wanted, Seen& seen, s
   }
   if (seen.known == geometry.span) lock.set_note(leaf.vacancy());
   if (slot == leaf.capacity()) {
-    co_return co_await split(op, seen.leaf, leaf, lock, entry, published);
+    co_return co_await split(op, seen.leaf, leaf, lock, entry);
   }
-  published = true;
+  entry.publish();
   set(leaf, slot, entry);
   leaf.enter(slot);
   fabric::Batch batch(op.cost());

@@ -36,6 +36,7 @@
 #include "index/common/node_locks.h"
 #include "pool/catalogue.h"
 #include "pool/compute_node.h"
+#include "pool/fresh_block.h"
 #include "pool/item.h"
 #include "pool/operation.h"
 #include <pando/result.h>
@@ -226,7 +227,7 @@ class BLink {
   // Writes back the left node of a split (node_write.h), as the next version.
   void write_split(fabric::Batch& batch, const NodeRef& ref, Node<K> node, NodeLock& lock);
   // Allocates and retires nodes of a level.
-  Task<Result<pool::Block>> allocate(Operation& op, std::uint8_t level);
+  Task<Result<pool::FreshBlock>> allocate(Operation& op, std::uint8_t level);
   void retire(const NodeRef& ref, std::uint8_t level, std::uint32_t version);
 
   // --- Whole tree ---

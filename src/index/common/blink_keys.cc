@@ -24,8 +24,9 @@ template <class K>
 Task<Result<typename K::Cell>> BLink<K>::make_cell(Operation& op, View key) {
   if (K::fits_cell(key)) co_return K::cell(key);
   if constexpr (K::kType == KeyType::kBytes) {
-    Result<WrittenItem> item = co_await write_item(op, key, {});
+    Result<PreparedItem> item = co_await write_item(op, key, {});
     if (!item) co_return fail(item.error());
+    item->block.publish();  // a cell is all that knows of it from now on
     co_return K::long_cell(key.size(), item->pointer, hash_key(key, seed()));
   } else {
     co_return K::cell(key);

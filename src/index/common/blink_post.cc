@@ -8,8 +8,11 @@
 namespace pando::index {
 
 template <class K>
-Task<Result<pool::Block>> BLink<K>::allocate(Operation& op, std::uint8_t level) {
-  return node_.allocator().allocate(op, block_kind(level), node_bytes(level));
+Task<Result<pool::FreshBlock>> BLink<K>::allocate(Operation& op, std::uint8_t level) {
+  const Result<pool::Block> block =
+      co_await node_.allocator().allocate(op, block_kind(level), node_bytes(level));
+  if (!block) co_return fail(block.error());
+  co_return pool::FreshBlock(node_.allocator(), *block);
 }
 
 template <class K>
@@ -156,11 +159,12 @@ Task<Status> BLink<K>::split_inner(Operation& op, NodeRef ref, InnerNode<K> node
   if (!cut) co_return fail(cut.error());
   const std::size_t middle = *cut;
 
-  Result<pool::Block> block = co_await allocate(op, node.level());
-  if (!block) {
+  Result<pool::FreshBlock> made = co_await allocate(op, node.level());
+  if (!made) {
     Status released = co_await locks_.unlock(op, lock);
-    co_return released ? fail(block.error()) : released;
+    co_return released ? fail(made.error()) : released;
   }
+  pool::FreshBlock& block = *made;
   const NodeRef right_ref(block->address, block->incarnation);
   const fabric::Buffer buffer = op.buffer(options_.inner_bytes);
   InnerNode<K> right(buffer.data(), options_.inner_bytes);
@@ -172,10 +176,8 @@ Task<Status> BLink<K>::split_inner(Operation& op, NodeRef ref, InnerNode<K> node
   if (node.has(kHasHigh)) right.set_high(node.high());
   fabric::Batch batch(op.cost());
   write_new(batch, right_ref, Node<K>(right));
-  if (Status written = co_await op.submit(batch); !written) {
-    give_up(node_, *block, written);
-    co_return written;
-  }
+  if (Status written = co_await op.submit(batch); !written) co_return written;
+  block.publish();
 
   for (std::size_t slot = 0; slot < node.capacity(); ++slot) {
     if (node.empty(slot)) continue;
@@ -219,11 +221,12 @@ Task<Status> BLink<K>::grow_root(Operation& op, std::uint8_t level, Cell cell, N
   if (!now) co_return fail(now.error());
   if (now->level != level) co_return co_await locks_.unlock(op, lock);
 
-  Result<pool::Block> block = co_await allocate(op, static_cast<std::uint8_t>(level + 1));
-  if (!block) {
+  Result<pool::FreshBlock> made = co_await allocate(op, static_cast<std::uint8_t>(level + 1));
+  if (!made) {
     Status released = co_await locks_.unlock(op, lock);
-    co_return released ? fail(block.error()) : released;
+    co_return released ? fail(made.error()) : released;
   }
+  pool::FreshBlock& block = *made;
   const Root root{NodeRef(block->address, block->incarnation),
                   static_cast<std::uint8_t>(level + 1)};
   InnerNode<K> node(buffer.data(), options_.inner_bytes);
@@ -233,17 +236,15 @@ Task<Status> BLink<K>::grow_root(Operation& op, std::uint8_t level, Cell cell, N
   node.set(1, cell, right);
   fabric::Batch batch(op.cost());
   write_new(batch, root.ref, Node<K>(node));
-  if (Status written = co_await op.submit(batch); !written) {
-    give_up(node_, *block, written);
-    co_return written;
-  }
+  if (Status written = co_await op.submit(batch); !written) co_return written;
 
+  block.publish();
   fabric::Batch swap(op.cost());
   swap.compare_swap(record_.root_word(), old->ref.address.raw() | level,
                     root.ref.address.raw() | root.level);
   if (Status swapped = co_await op.submit(swap); !swapped) {
     // Where nobody knows, the block may be the root.
-    if (swap[0].outcome == fabric::Outcome::kNotExecuted) give_up(node_, *block, swapped);
+    if (swap[0].outcome == fabric::Outcome::kNotExecuted) node_.allocator().release(*block);
     co_return swapped;
   }
   if (swap[0].succeeded()) {

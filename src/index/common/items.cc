@@ -16,40 +16,32 @@ std::uint64_t hash_key(std::string_view key, std::uint64_t seed) {
   return XXH3_64bits_withSeed(key.data(), key.size(), seed);
 }
 
-void give_up(pool::ComputeNode& node, const pool::Block& block, const Status& status) {
+void give_up(pool::FreshBlock& block, const Status& status) {
   const bool over = status || status.error().code() == ErrorCode::kExists ||
                     status.error().code() == ErrorCode::kNotFound ||
                     status.error().code() == ErrorCode::kOutOfMemory;
-  if (over) {
-    node.allocator().release(block);
-  } else {
-    node.allocator().retire(block);
-  }
+  if (over) block.release();
 }
 
 Task<Result<PreparedItem>> prepare_item(Operation& op, std::string_view key,
                                         std::string_view value) {
-  PreparedItem prepared;
-  Result<pool::Block> block = co_await op.node().allocator().allocate(
+  pool::Allocator& allocator = op.node().allocator();
+  const Result<pool::Block> block = co_await allocator.allocate(
       op, pool::BlockKind::kItem, pool::item_bytes(key.size(), value.size()));
   if (!block) co_return fail(block.error());
-  prepared.item = {*block, pool::ItemPointer::to(*block)};
-  prepared.buffer = op.buffer(block->bytes());
+  PreparedItem prepared{pool::FreshBlock(allocator, *block), pool::ItemPointer::to(*block),
+                        op.buffer(block->bytes())};
   prepared.bytes = pool::encode_item(prepared.buffer.data(), *block, key, value);
   co_return std::move(prepared);
 }
 
-Task<Result<WrittenItem>> write_item(Operation& op, std::string_view key, std::string_view value) {
+Task<Result<PreparedItem>> write_item(Operation& op, std::string_view key, std::string_view value) {
   Result<PreparedItem> prepared = co_await prepare_item(op, key, value);
   if (!prepared) co_return fail(prepared.error());
   fabric::Batch batch(op.cost());
-  batch.write(prepared->item.block.address, prepared->buffer.data(), prepared->bytes);
-  Status status = co_await op.submit(batch);
-  if (!status) {
-    give_up(op.node(), prepared->item.block, status);
-    co_return fail(status.error());
-  }
-  co_return prepared->item;
+  batch.write(prepared->block->address, prepared->buffer.data(), prepared->bytes);
+  if (Status status = co_await op.submit(batch); !status) co_return fail(status.error());
+  co_return std::move(*prepared);
 }
 
 Task<Result<FetchedItem>> fetch_item(Operation& op, pool::ItemPointer pointer) {

@@ -10,6 +10,7 @@
 
 #include "fabric/verbs.h"
 #include "pool/compute_node.h"
+#include "pool/fresh_block.h"
 #include "pool/item.h"
 #include "pool/operation.h"
 #include <pando/result.h>
@@ -28,27 +29,23 @@ struct FetchedItem {
   std::optional<pool::ItemView> view;  // none: no such item lives at that place
 };
 
-struct WrittenItem {
-  pool::Block block;
-  pool::ItemPointer pointer;
-};
-
 // An item prepared in a buffer, to be written by a batch of the caller's.
 struct PreparedItem {
-  WrittenItem item;
+  pool::FreshBlock block;
+  pool::ItemPointer pointer;
   fabric::Buffer buffer;
   std::size_t bytes = 0;
 };
 
-// Frees a block that was to become part of an index, which ended with `status` before anything led
-// to it. A WRITE to it may still be under way where that is an error of the network: then it is
-// retired, so that nobody has it before that is over.
-void give_up(pool::ComputeNode& node, const pool::Block& block, const Status& status);
-
 // Allocates; writes nothing yet.
 Task<Result<PreparedItem>> prepare_item(Operation& op, std::string_view key,
                                         std::string_view value);
-Task<Result<WrittenItem>> write_item(Operation& op, std::string_view key, std::string_view value);
+// The same, written.
+Task<Result<PreparedItem>> write_item(Operation& op, std::string_view key, std::string_view value);
+
+// A block that was to become part of an index, by an operation that ended with `status` before
+// anything led to it: free at once, unless a WRITE to it may still be under way.
+void give_up(pool::FreshBlock& block, const Status& status);
 
 Task<Result<FetchedItem>> fetch_item(Operation& op, pool::ItemPointer pointer);
 // All in one round trip, in the order asked.

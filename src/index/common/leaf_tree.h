@@ -60,6 +60,15 @@ class LeafTree : public Tree, protected Leaves<K> {
     std::uint64_t word;
     std::string_view value;
     std::optional<PreparedItem> item;  // none: the value goes inline
+
+    // Before a verb is posted that may make a leaf lead to the item.
+    void publish() {
+      if (item) item->block.publish();
+    }
+    // The operation has ended; where it was not published, the item is freed.
+    void give_up(const Status& status) {
+      if (item) index::give_up(item->block, status);
+    }
   };
   struct KeyAt {  // an entry of a leaf by its whole key
     Owned key;
@@ -148,9 +157,8 @@ class LeafTree : public Tree, protected Leaves<K> {
     return leaf.is_item(slot) ? leaf.item(slot) : pool::ItemPointer{};
   }
   // Puts a new entry into a locked leaf that has no room for it: splits it, by split_at() and
-  // divide(). Whether the entry may have been `published` by then.
-  Task<Status> split(Operation& op, const NodeRef& ref, L leaf, NodeLock& lock,
-                     const NewEntry& entry, bool& published);
+  // divide().
+  Task<Status> split(Operation& op, const NodeRef& ref, L leaf, NodeLock& lock, NewEntry& entry);
   // After an erase. Rarely enough that leaves whose neighbours are full do not try at every one.
   bool worth_merging(L leaf) const;
 

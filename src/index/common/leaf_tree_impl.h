@@ -26,19 +26,20 @@ void LeafTree<K, L>::initialize_leaf(L leaf, std::uint32_t incarnation, const Ce
 
 template <class K, class L>
 Task<Status> LeafTree<K, L>::create(Operation& op) {
-  Result<pool::Block> block = co_await tree_.allocate(op, 0);
-  if (!block) co_return fail(block.error());
+  Result<pool::FreshBlock> made = co_await tree_.allocate(op, 0);
+  if (!made) co_return fail(made.error());
+  pool::FreshBlock& block = *made;
   const fabric::Buffer buffer = op.buffer(leaf_bytes());
   L leaf = leaf_at(buffer.data());
   initialize_leaf(leaf, block->incarnation, K::cell(K::lowest()));
   const NodeRef ref(block->address, block->incarnation);
   fabric::Batch batch(op.cost());
   write_new(batch, ref, Node<K>(leaf));
-  Status made = co_await op.submit(batch);
-  if (made) made = co_await tree_.set_first_root(op, ref);
+  Status done = co_await op.submit(batch);
+  if (done) done = co_await tree_.set_first_root(op, ref);
   // Nobody looks there before the index is published.
-  if (!made) give_up(tree_.node(), *block, made);
-  co_return made;
+  if (done) block.publish();
+  co_return done;
 }
 
 template <class K, class L>
@@ -82,7 +83,7 @@ std::string LeafTree<K, L>::item_key(View key) {
 template <class K, class L>
 void LeafTree<K, L>::set(L leaf, std::size_t slot, const NewEntry& entry) {
   if (entry.item) {
-    leaf.set_item(slot, entry.word, entry.item->item.pointer);
+    leaf.set_item(slot, entry.word, entry.item->pointer);
   } else {
     leaf.set_value(slot, entry.word, entry.value);
   }
@@ -171,7 +172,7 @@ Task<Result<std::vector<typename LeafTree<K, L>::KeyAt>>> LeafTree<K, L>::keys_o
 
 template <class K, class L>
 Task<Status> LeafTree<K, L>::split(Operation& op, const NodeRef& ref, L leaf, NodeLock& lock,
-                                   const NewEntry& entry, bool& published) {
+                                   NewEntry& entry) {
   NodeLocks& locks = tree_.locks();
   Result<std::vector<KeyAt>> sorted = co_await keys_of(op, leaf);
   if (!sorted) co_return fail(sorted.error());
@@ -185,13 +186,14 @@ Task<Status> LeafTree<K, L>::split(Operation& op, const NodeRef& ref, L leaf, No
   const Owned separator = K::separator(all[*middle - 1].key, all[*middle].key);
 
   Result<Cell> cell = co_await tree_.make_cell(op, separator);
-  Result<pool::Block> block =
-      cell ? co_await tree_.allocate(op, 0) : Result<pool::Block>(fail(cell.error()));
-  if (!block) {
+  Result<pool::FreshBlock> made =
+      cell ? co_await tree_.allocate(op, 0) : Result<pool::FreshBlock>(fail(cell.error()));
+  if (!made) {
     if (cell) co_await tree_.drop_cell(op, *cell, false);
     Status released = co_await locks.unlock(op, lock);
-    co_return released ? fail(block.error()) : released;
+    co_return released ? fail(made.error()) : released;
   }
+  pool::FreshBlock& block = *made;
   const NodeRef right_ref(block->address, block->incarnation);
   const fabric::Buffer buffer = op.buffer(leaf_bytes());
   L right = leaf_at(buffer.data());
@@ -206,11 +208,11 @@ Task<Status> LeafTree<K, L>::split(Operation& op, const NodeRef& ref, L leaf, No
     locks.add_note(first, right_ref.address, this->note(right));
   }
   if (Status written = co_await op.submit(first); !written) {
-    give_up(tree_.node(), *block, written);
     co_await tree_.drop_cell(op, *cell, true);
     co_return written;
   }
-  published = true;
+  block.publish();
+  entry.publish();
 
   leaf.set_high(*cell);
   leaf.set_sibling(right_ref);

@@ -19,11 +19,10 @@ Task<Status> Sherman<K>::put(Operation& op, Key key, std::string_view value, Put
   NodeLock lock(tree().locks());
   if (entry.item) {
     // Nobody can reach the item before the leaf is written, so it travels with the locking.
-    lock.carry(entry.item->item.block.address, entry.item->buffer.data(), entry.item->bytes);
+    lock.carry(entry.item->block->address, entry.item->buffer.data(), entry.item->bytes);
   }
   Result<Found<K>> found = co_await tree().lock(op, wanted, 0, buffer.data(), lock);
   Status status = found ? Status{} : fail(found.error());
-  bool published = false;
   if (status) {
     Leaf<K> leaf = leaf_at(buffer.data());
     Result<std::optional<Match>> match = co_await find_in(op, leaf, wanted);
@@ -35,19 +34,19 @@ Task<Status> Sherman<K>::put(Operation& op, Key key, std::string_view value, Put
       status = co_await tree().locks().unlock(op, lock);
       if (status) status = fail(present ? ErrorCode::kExists : ErrorCode::kNotFound);
     } else if (slot < leaf.capacity()) {
-      published = true;
+      entry.publish();
       const pool::ItemPointer had = present ? item_of(leaf, slot) : pool::ItemPointer{};
       set(leaf, slot, entry);
       fabric::Batch batch(op.cost());
       write_line(batch, found->node, Node<K>(leaf), leaf.line_of(slot));
       status = co_await write_and_retire(op, batch, lock, had, present ? (*match)->item : kNoItem);
     } else {
-      status = co_await split(op, found->node, leaf, lock, entry, published);
+      status = co_await split(op, found->node, leaf, lock, entry);
     }
     // Others' unfinished work is not this operation's success or failure.
     if (status && found->unposted) co_await tree().post_found(op, 0, *found);
   }
-  if (!published && entry.item) give_up(tree().node(), entry.item->item.block, status);
+  entry.give_up(status);
   co_return status;
 }
 

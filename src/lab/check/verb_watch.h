@@ -2,14 +2,19 @@
 // to know of what only the code under test does.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "fabric/sim/simulation.h"
 #include "lab/check/observer.h"
+#include "pool/format.h"
 #include "pool/layout.h"
 #include "pool/membership.h"
 
@@ -21,6 +26,11 @@ class VerbWatch final : public fabric::sim::TraceSink {
 
   // Called when a client has taken a dead one's slot, to give back what that one held.
   void on_settling(std::function<void(fabric::ClientId)> action) { settling_ = std::move(action); }
+  // Called when a verb was executed in a chunk that is nobody's: something still leads there.
+  void on_trespass(std::uint64_t node_bytes, std::function<void(const std::string&)> action) {
+    node_bytes_ = node_bytes;
+    trespass_ = std::move(action);
+  }
   // Atomics of unknown outcome on words that hand out memory: chunks and shared stacks.
   std::uint64_t unknown_takings() const { return unknown_takings_; }
   // WRITEs that failed where a slot's ledger begins: pages that may not be part of it.
@@ -31,6 +41,9 @@ class VerbWatch final : public fabric::sim::TraceSink {
   void verb(const fabric::sim::TracedVerb& traced) override {
     if (fabric::is_atomic(traced.verb->kind)) look_at(traced.client, *traced.verb);
     if (traced.verb->kind == fabric::VerbKind::kWrite) look_at_write(*traced.verb);
+    if (trespass_ && traced.verb->outcome == fabric::Outcome::kExecuted) {
+      look_at_chunks(traced.client, *traced.verb);
+    }
     if (observer_ != nullptr) observer_->verb(traced);
   }
 
@@ -63,7 +76,32 @@ class VerbWatch final : public fabric::sim::TraceSink {
     }
   }
 
+  // Each change of a chunk to free and from free is seen, in whatever order they are answered.
+  void look_at_chunks(fabric::ClientId client, const fabric::Verb& verb) {
+    if (verb.target.on_chip()) return;
+    const fabric::NodeId node = verb.target.node();
+    const std::uint64_t offset = verb.target.offset();
+    const std::uint64_t states = pool::chunk_states_at(node);
+    const std::uint64_t first = pool::first_chunk_of(node, node_bytes_);
+    if (offset >= first) {
+      const auto at = free_chunks_.find({node, (offset - first) / pool::kChunkBytes});
+      if (at == free_chunks_.end() || at->second <= 0) return;
+      trespass_(fmt::format("compute node {} came to {}:{:#x}, in a chunk that is nobody's", client,
+                            node, offset));
+    } else if (offset >= states && fabric::is_atomic(verb.kind) && verb.succeeded()) {
+      const std::size_t word = (offset - states) / 8 * pool::kChunksPerWord;
+      for (std::size_t i = 0; i < pool::kChunksPerWord; ++i) {
+        const bool was = pool::chunk_state(verb.compare, i) == pool::ChunkState::kFree;
+        const bool is = pool::chunk_state(verb.swap, i) == pool::ChunkState::kFree;
+        if (was != is) free_chunks_[{node, word + i}] += is ? 1 : -1;
+      }
+    }
+  }
+
   CheckObserver* const observer_;
+  std::uint64_t node_bytes_ = 0;
+  std::function<void(const std::string&)> trespass_;
+  std::map<std::pair<fabric::NodeId, std::size_t>, int> free_chunks_;
   std::function<void(fabric::ClientId)> settling_;
   std::set<fabric::ClientId> left_;
   std::uint64_t unknown_takings_ = 0;
