@@ -24,9 +24,8 @@
 //    as right after its start, a run and a list for each class in use;
 //  - what its operations had allocated and not made reachable, or unlinked and not yet retired;
 //  - the class whose page was being written;
-//  - retired blocks beyond the ledger's room (some 4000; as many as there are at a clean close),
-//  and
-//    those written to far memory;
+//  - retired blocks beyond the ledger's room (some 4000), and those written to far memory; at a
+//    clean close those beyond 129,000;
 //  - if who gives them back dies as well, the class that it was at.
 // Lost though the compute node lives on: a run or magazine whose CAS had an unknown outcome. A task
 // that is dropped loses no memory that it was fetching (fetcher.h), nor a block that nothing leads

@@ -92,7 +92,9 @@ struct Allocator::State {
   Task<Status> tidy(Operation& op);
   Task<Status> give_back(Operation& op, BlockKind kind, std::size_t size_class);
   Task<Status> stash(Operation& op);
+  Task<Result<std::vector<FreeRun>>> read_stash(Operation& op, bool unsafe_too);
   Task<Status> unstash(Operation& op);
+  Task<Status> recall_stashes(Operation& op);
   void requeue(std::span<const FreeRun> runs);
   std::uint64_t waiting();
   Task<bool> all_safe(Session& session, task::TimePoint until);

@@ -260,43 +260,66 @@ Task<Status> Allocator::State::stash(Operation& op) {
   }
 }
 
+// The blocks of the oldest stash, and its own; nothing where it is not to be had yet. On an error it
+// stays where it is.
+Task<Result<std::vector<FreeRun>>> Allocator::State::read_stash(Operation& op, bool unsafe_too) {
+  Stash record{};
+  {
+    const std::scoped_lock lock(mutex);
+    if (stashes.empty() || !(unsafe_too || safe(stashes.front().stamp))) {
+      co_return std::vector<FreeRun>{};
+    }
+    record = stashes.front();
+    stashes.pop_front();
+    node.budget().give_back(Part::kFreeLists, sizeof(Stash));
+  }
+  const std::size_t bytes = record.count * sizeof(Block);
+  Buffer buffer = op.buffer(bytes);
+  Batch batch(op.cost());
+  batch.read(record.block.address, buffer.data(), bytes);
+  if (Status read = co_await op.submit(batch); !read) {
+    const std::scoped_lock lock(mutex);
+    stashes.push_front(record);
+    node.budget().take(Part::kFreeLists, sizeof(Stash));
+    co_return fail(read.error());
+  }
+  if (static_cast<std::uint32_t>(XXH3_64bits(buffer.data(), bytes)) != record.checksum) {
+    co_return fail(ErrorCode::kCorrupt,
+                   fmt::format("memory node {}, offset {:#x}: not the retired blocks that were "
+                               "written there",
+                               record.block.address.node(), record.block.address.offset()));
+  }
+  std::vector<FreeRun> runs(record.count);
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    std::memcpy(&runs[i].block, buffer.data() + i * sizeof(Block), sizeof(Block));
+  }
+  runs.push_back({.block = record.block});
+  freed.fetch_add(1, std::memory_order_relaxed);
+  co_return runs;
+}
+
 Task<Status> Allocator::State::unstash(Operation& op) {
   for (;;) {
-    Stash record{};
-    {
-      const std::scoped_lock lock(mutex);
-      if (stashes.empty() || !safe(stashes.front().stamp)) co_return Status{};
-      record = stashes.front();
-      stashes.pop_front();
-      node.budget().give_back(Part::kFreeLists, sizeof(Stash));
-    }
-    const std::size_t bytes = record.count * sizeof(Block);
-    Buffer buffer = op.buffer(bytes);
-    Batch batch(op.cost());
-    batch.read(record.block.address, buffer.data(), bytes);
-    if (Status read = co_await op.submit(batch); !read) {
-      const std::scoped_lock lock(mutex);
-      stashes.push_front(record);
-      node.budget().take(Part::kFreeLists, sizeof(Stash));
-      co_return read;
-    }
-    if (static_cast<std::uint32_t>(XXH3_64bits(buffer.data(), bytes)) != record.checksum) {
-      co_return fail(ErrorCode::kCorrupt,
-                     fmt::format("memory node {}, offset {:#x}: not the retired blocks that were "
-                                 "written there",
-                                 record.block.address.node(), record.block.address.offset()));
-    }
-    std::vector<FreeRun> runs(record.count);
-    for (std::size_t i = 0; i < runs.size(); ++i) {
-      std::memcpy(&runs[i].block, buffer.data() + i * sizeof(Block), sizeof(Block));
-    }
-    runs.push_back({.block = record.block});
-    freed.fetch_add(1, std::memory_order_relaxed);
-    requeue(runs);
+    const auto runs = co_await read_stash(op, false);
+    if (!runs) co_return fail(runs.error());
+    if (runs->empty()) co_return Status{};
+    requeue(*runs);
     // So that the queue does not grow by more than one stash.
     if (Status spilled = co_await spill(op, 0, 0); !spilled) {
       co_return spilled.error().code() == ErrorCode::kBusy ? Status{} : spilled;
     }
+  }
+}
+
+// At a close, whatever the budget: a ledger lists them, a stash that nobody knows of does not.
+Task<Status> Allocator::State::recall_stashes(Operation& op) {
+  for (;;) {
+    const auto runs = co_await read_stash(op, true);
+    if (!runs) co_return fail(runs.error());
+    if (runs->empty()) co_return Status{};
+    const std::uint64_t now = node.epochs().current();  // later than they were retired
+    const std::scoped_lock lock(mutex);
+    for (const FreeRun& run : *runs) retired.push(run.block, now);
   }
 }
 

@@ -411,6 +411,7 @@ Task<Status> Allocator::State::finish_ledger(Operation& op) {
     if (Status done = co_await inherit(op); !done) co_return done;
   }
   page_limit = Ledger::kMaxPages;
+  if (Status recalled = co_await recall_stashes(op); !recalled) co_return recalled;
   {
     const std::scoped_lock lock(mutex);
     retired.for_each([&](const Block& block, std::uint64_t /*stamp*/) {
