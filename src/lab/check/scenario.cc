@@ -358,6 +358,7 @@ class Scenario {
       case ErrorCode::kIndeterminate:
         // Who shares the writing of another, combined, is told when that one is dropped.
         if (faults.has(Fault::kDrop) || faults.has(Fault::kLeave)) return true;
+        if (faults.has(Fault::kPause)) return true;  // what is under way when one is shut out
         [[fallthrough]];
       case ErrorCode::kUnavailable:
         return faults.has(Fault::kCut) || faults.has(Fault::kRestart) || faults.has(Fault::kLose);
