@@ -191,6 +191,10 @@ Result<std::shared_ptr<IndexState>> PoolState::create_index(std::string_view nam
   Result<pool::IndexRecord> opened =
       run([&](pool::Operation& op) { return node.catalogue().open(op, name); });
   if (!opened) return fail(opened.error());
+  if (opened->index_id != created->record.index_id) {
+    (void)run([&](pool::Operation& op) { return node.catalogue().close(op, *opened); });
+    return fail(ErrorCode::kExists, fmt::format("index \"{}\", since just now", name));
+  }
   return share(*opened, *spelled, std::move(created->tree));
 }
 

@@ -28,11 +28,7 @@ MadeTree tree_of(pool::ComputeNode& node, const IndexRecord& record) {
 // the name. Where memory nodes do not answer, neither: dropping it again goes on.
 Task<Status> free_blocks(Session& session, const IndexRecord& record, Tree& tree) {
   pool::Catalogue& catalogue = session.node().catalogue();
-  Status freed;
-  {
-    Operation op(session);
-    freed = co_await tree.destroy(op);
-  }
+  Status freed = co_await tree.destroy(session);
   Operation op(session);
   if (!freed && (freed.error().code() == ErrorCode::kUnavailable ||
                  freed.error().code() == ErrorCode::kIndeterminate ||
@@ -47,12 +43,8 @@ Task<Status> free_blocks(Session& session, const IndexRecord& record, Tree& tree
 // `half`: only where it has been dropped by half.
 Task<Status> drop(Session& session, const std::string& name, bool half) {
   pool::Catalogue& catalogue = session.node().catalogue();
-  Result<IndexRecord> record = fail(ErrorCode::kBusy);
-  {
-    Operation op(session);
-    record =
-        half ? co_await catalogue.resume_drop(op, name) : co_await catalogue.begin_drop(op, name);
-  }
+  Result<IndexRecord> record = half ? co_await catalogue.resume_drop(session, name)
+                                    : co_await catalogue.begin_drop(session, name);
   if (!record) co_return fail(record.error());
   const MadeTree tree = tree_of(session.node(), *record);
   if (tree) co_return co_await free_blocks(session, *record, **tree);

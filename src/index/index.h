@@ -46,7 +46,7 @@ class Tree {
   // Builds the empty index. Called once, before the index is published.
   virtual Task<Status> create(Operation& op) = 0;
   // Retires every block. REQUIRES: nobody uses the index.
-  virtual Task<Status> destroy(Operation& op) = 0;
+  virtual Task<Status> destroy(pool::Session& session) = 0;
   // Index::check().
   virtual Task<Status> check(Operation& op) = 0;
   virtual IndexStats stats() const = 0;

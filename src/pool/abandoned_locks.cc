@@ -4,6 +4,8 @@
 #include <set>
 #include <utility>
 
+#include "pool/turn.h"
+
 namespace pando::pool {
 
 void AbandonedLocks::add(fabric::Address at, std::uint64_t word, std::uint64_t holder,
@@ -21,6 +23,8 @@ bool AbandonedLocks::pending(fabric::Address at) const {
 
 Task<Status> AbandonedLocks::take_back(Operation& op) {
   if (!any_.load(std::memory_order_acquire)) co_return Status{};
+  const Turn turn(taking_);
+  if (!turn) co_return fail(ErrorCode::kBusy, "another one is taking locks back");
   std::vector<Abandoned> mine;
   {
     const std::scoped_lock lock(mutex_);

@@ -41,7 +41,8 @@ class AbandonedLocks {
   bool any() const { return any_.load(std::memory_order_acquire); }
   // Whether a word of this compute node's may still stand there.
   bool pending(fabric::Address at) const;
-  // The housekeeper's. What could not be reached stays for the next time.
+  // The housekeeper's, one at a time: what is no longer pending() will not be taken back any more.
+  // What could not be reached stays for the next time.
   Task<Status> take_back(Operation& op);
 
  private:
@@ -56,6 +57,7 @@ class AbandonedLocks {
 
   std::atomic<std::uint32_t> sequence_{1};
   std::atomic<bool> any_{false};
+  std::atomic<bool> taking_{false};
   mutable std::mutex mutex_;
   std::vector<Abandoned> abandoned_;
 };

@@ -237,14 +237,14 @@ Task<Status> Catalogue::abandon(Operation& op, const IndexRecord& record) {
 }
 
 Task<Status> Catalogue::withdraw(Operation& op, const IndexRecord& record) {
-  dropping_[record.entry].store(true);
+  dropping_[record.entry].store(record.index_id);
   Status withdrawn = co_await change(op, record, entry_word(record.index_id, EntryState::kCreating),
                                      entry_word(record.index_id, EntryState::kDropping));
   if (!withdrawn && withdrawn.error().code() != ErrorCode::kNotFound) {
     change_later(record.entry, entry_word(record.index_id, EntryState::kCreating), 0);
     change_later(record.entry, entry_word(record.index_id, EntryState::kDropping), 0);
   }
-  if (!withdrawn) dropping_[record.entry].store(false);
+  if (!withdrawn) drops_no_more(record);
   co_return withdrawn;
 }
 
@@ -252,6 +252,18 @@ Task<Status> Catalogue::withdraw(Operation& op, const IndexRecord& record) {
 void Catalogue::change_later(std::size_t entry, std::uint64_t from, std::uint64_t to) {
   node_.abandoned_locks().add(state_address(entry), from, ~std::uint64_t{0}, to);
   node_.kick();
+}
+
+// The entry is nobody's work as soon as that can be said.
+void Catalogue::give_up_making(std::size_t entry) {
+  node_.abandoned_locks().add(maker_address(entry), node_.membership().self());
+  node_.kick();
+}
+
+// By its id: the entry may be another index's by now, which is being dropped as well.
+void Catalogue::drops_no_more(const IndexRecord& record) {
+  std::uint32_t expected = record.index_id;
+  dropping_[record.entry].compare_exchange_strong(expected, 0);
 }
 
 // ---- Open and close ----
@@ -342,61 +354,73 @@ Task<Result<std::uint32_t>> Catalogue::users(Operation& op, const CatalogueEntry
   co_return count;
 }
 
-Task<Result<IndexRecord>> Catalogue::begin_drop(Operation& op, std::string_view name) {
-  return take_for_drop(op, name, true);
+Task<Result<IndexRecord>> Catalogue::begin_drop(Session& session, std::string_view name) {
+  return take_for_drop(session, name, true);
 }
 
-Task<Result<IndexRecord>> Catalogue::resume_drop(Operation& op, std::string_view name) {
-  return take_for_drop(op, name, false);
+Task<Result<IndexRecord>> Catalogue::resume_drop(Session& session, std::string_view name) {
+  return take_for_drop(session, name, false);
 }
 
-Task<Result<IndexRecord>> Catalogue::take_for_drop(Operation& op, std::string_view name,
+Task<Result<IndexRecord>> Catalogue::take_for_drop(Session& session, std::string_view name,
                                                    bool live_too) {
   if (Status valid = check_index_name(name); !valid) co_return fail(valid.error());
-  CatalogueLock lock(*this);
-  if (Status locked = co_await lock.acquire(op); !locked) co_return fail(locked.error());
-  Result<IndexRecord> begun = fail(ErrorCode::kNotFound, fmt::format("index \"{}\"", name));
-  auto found = co_await find_settled(op, name);
-  if (!found) {
-    begun = fail(found.error());
-  } else if (found->place && entry_state(found->entry.state_word) == EntryState::kLive) {
-    if (!live_too) co_return after(std::move(begun), co_await lock.release(op));
-    auto used = co_await users(op, found->entry);
-    if (!used) {
-      begun = fail(used.error());
-    } else if (*used > 0) {
-      begun = fail(ErrorCode::kBusy,
-                   fmt::format("index \"{}\" is open on {} compute nodes", name, *used));
-    } else {
-      begun = co_await drop_in(op, *found);
+  const task::TimePoint deadline = session.worker().now() + node_.options().deadline;
+  for (Pause pause(session.worker(), deadline);;) {
+    Result<std::optional<IndexRecord>> taken;
+    {
+      Operation op(session, deadline, nullptr);
+      taken = co_await try_drop(op, name, live_too);
     }
-  } else if (auto half = co_await half_dropped(op, *found); !half) {
-    begun = fail(half.error());
-  } else if (*half) {
-    begun = co_await drop_in(op, *found);
-  } else if (auto cleaned = co_await clean_up(op, *found); !cleaned) {
-    begun = fail(cleaned.error());
+    if (!taken) co_return fail(taken.error());
+    if (*taken) co_return std::move(**taken);
+    node_.kick();
+    if (Status waited = co_await pause.wait("an earlier drop of the index to be settled");
+        !waited) {
+      co_return fail(waited.error());
+    }
   }
-  const Status released = co_await lock.release(op);
-  co_return after(std::move(begun), released);
 }
 
-// As find(), but for what this compute node has yet to take back of the entry: that would undo, and
-// perhaps twice, what is done to it from now on.
-Task<Result<Catalogue::Found>> Catalogue::find_settled(Operation& op, std::string_view name) {
-  auto found = co_await find(op, name);
-  const auto pending = [&] {
-    return found && found->place &&
-           (node_.abandoned_locks().pending(state_address(*found->place)) ||
-            node_.abandoned_locks().pending(maker_address(*found->place)));
-  };
-  if (!pending()) co_return found;
-  if (Status taken = co_await node_.abandoned_locks().take_back(op); pending()) {
-    co_return fail(taken ? Error(ErrorCode::kUnavailable,
-                                 fmt::format("an earlier drop of index \"{}\" is unsettled", name))
-                         : taken.error());
+// Nothing: try again.
+Task<Result<std::optional<IndexRecord>>> Catalogue::try_drop(Operation& op, std::string_view name,
+                                                             bool live_too) {
+  CatalogueLock lock(*this);
+  if (Status locked = co_await lock.acquire(op); !locked) co_return fail(locked.error());
+  Result<std::optional<IndexRecord>> taken;
+  const auto found = co_await find(op, name);
+  if (!found || !unsettled(*found)) {
+    auto begun = found ? co_await drop_found(op, *found, name, live_too)
+                       : Result<IndexRecord>(fail(found.error()));
+    if (begun) taken->emplace(std::move(*begun));
+    if (!begun) taken = fail(begun.error());
   }
-  co_return co_await find(op, name);
+  const Status released = co_await lock.release(op);
+  co_return after(std::move(taken), released);
+}
+
+Task<Result<IndexRecord>> Catalogue::drop_found(Operation& op, const Found& found,
+                                                std::string_view name, bool live_too) {
+  if (found.place && entry_state(found.entry.state_word) == EntryState::kLive && live_too) {
+    const auto used = co_await users(op, found.entry);
+    if (!used) co_return fail(used.error());
+    if (*used == 0) co_return co_await drop_in(op, found);
+    co_return fail(ErrorCode::kBusy,
+                   fmt::format("index \"{}\" is open on {} compute nodes", name, *used));
+  }
+  const auto half = co_await half_dropped(op, found);
+  if (!half) co_return fail(half.error());
+  if (*half) co_return co_await drop_in(op, found);
+  if (auto cleaned = co_await clean_up(op, found); !cleaned) co_return fail(cleaned.error());
+  co_return fail(ErrorCode::kNotFound, fmt::format("index \"{}\"", name));
+}
+
+// What this compute node has yet to take back of the entry would undo what is done to it from now
+// on.
+bool Catalogue::unsettled(const Found& found) const {
+  const AbandonedLocks& locks = node_.abandoned_locks();
+  return found.place &&
+         (locks.pending(state_address(*found.place)) || locks.pending(maker_address(*found.place)));
 }
 
 // Whoever began to drop the index has given up, or can do nothing any more.
@@ -405,7 +429,9 @@ Task<Result<bool>> Catalogue::half_dropped(Operation& op, const Found& found) {
     co_return false;
   }
   const auto maker = static_cast<OwnerId>(found.entry.maker_word);
-  if (maker == node_.membership().self()) co_return !dropping_[*found.place].load();
+  if (maker == node_.membership().self()) {
+    co_return dropping_[*found.place].load() != entry_id(found.entry.state_word);
+  }
   if (maker == 0) co_return true;
   co_return co_await node_.membership().gone(op, maker);
 }
@@ -422,10 +448,11 @@ Task<Result<IndexRecord>> Catalogue::drop_in(Operation& op, const Found& found) 
     // Nothing of it is freed yet: it becomes what it was. Where somebody has begun before, it stays
     // as it is, to be gone on with.
     if (begins) change_later(record.entry, dropping, found.entry.state_word);
+    if (!begins) give_up_making(record.entry);
     co_return fail(marked.error());
   }
   if (!batch[1].succeeded()) co_return fail(corrupt(record.entry));
-  dropping_[record.entry].store(true);
+  dropping_[record.entry].store(record.index_id);
   co_return record;
 }
 
@@ -434,11 +461,8 @@ Task<Status> Catalogue::pause_drop(Operation& op, const IndexRecord& record) {
   Batch batch(op.cost());
   batch.compare_swap(maker_address(record.entry), self, 0);
   Status paused = co_await op.submit(batch);
-  if (!paused) {
-    node_.abandoned_locks().add(maker_address(record.entry), self);
-    node_.kick();
-  }
-  dropping_[record.entry].store(false);  // last: from now on others here may go on
+  if (!paused) give_up_making(record.entry);
+  drops_no_more(record);  // last: from now on others here may go on
   co_return paused;
 }
 
@@ -448,7 +472,7 @@ Task<Status> Catalogue::finish_drop(Operation& op, const IndexRecord& record) {
   if (!finished && finished.error().code() != ErrorCode::kNotFound) {
     change_later(record.entry, entry_word(record.index_id, EntryState::kDropping), 0);
   }
-  dropping_[record.entry].store(false);
+  drops_no_more(record);
   co_return finished;
 }
 

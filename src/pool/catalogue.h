@@ -72,9 +72,9 @@ class Catalogue {
   // kNotFound; kBusy naming how many compute nodes use it (dead ones do not count). After
   // begin_drop nobody can open it; free its blocks, then finish_drop. Where they cannot be freed
   // now, pause_drop: the next begin_drop, of whatever compute node, goes on.
-  Task<Result<IndexRecord>> begin_drop(Operation& op, std::string_view name);
+  Task<Result<IndexRecord>> begin_drop(Session& session, std::string_view name);
   // The same for one that was begun and that nobody goes on with, alone: else kNotFound.
-  Task<Result<IndexRecord>> resume_drop(Operation& op, std::string_view name);
+  Task<Result<IndexRecord>> resume_drop(Session& session, std::string_view name);
   Task<Status> finish_drop(Operation& op, const IndexRecord& record);
   Task<Status> pause_drop(Operation& op, const IndexRecord& record);
 
@@ -92,12 +92,18 @@ class Catalogue {
   Task<Result<bool>> clean_up(Operation& op, const Found& found);
   Task<Result<IndexRecord>> create_in(Operation& op, std::size_t entry, std::string_view name,
                                       std::uint32_t format_version, std::string_view options);
-  Task<Result<Found>> find_settled(Operation& op, std::string_view name);
+  bool unsettled(const Found& found) const;
   Task<Result<bool>> half_dropped(Operation& op, const Found& found);
   Task<Result<std::optional<IndexRecord>>> try_create(Operation& op, std::string_view name,
                                                       std::uint32_t format_version,
                                                       std::string_view options);
-  Task<Result<IndexRecord>> take_for_drop(Operation& op, std::string_view name, bool live_too);
+  Task<Result<IndexRecord>> take_for_drop(Session& session, std::string_view name, bool live_too);
+  Task<Result<std::optional<IndexRecord>>> try_drop(Operation& op, std::string_view name,
+                                                    bool live_too);
+  Task<Result<IndexRecord>> drop_found(Operation& op, const Found& found, std::string_view name,
+                                       bool live_too);
+  void give_up_making(std::size_t entry);
+  void drops_no_more(const IndexRecord& record);
   Task<Result<IndexRecord>> drop_in(Operation& op, const Found& found);
   Task<Result<std::uint32_t>> users(Operation& op, const CatalogueEntry& entry);
   Task<Status> mark_user(Operation& op, std::size_t entry, bool uses);
@@ -114,8 +120,8 @@ class Catalogue {
   // This compute node may be marked as a user, though opened_ is 0.
   std::array<std::atomic<bool>, kMaxIndexes> unsure_{};
   std::atomic<bool> any_unsure_{false};
-  // By a coroutine of this compute node.
-  std::array<std::atomic<bool>, kMaxIndexes> dropping_{};
+  // Ids of those that a coroutine of this compute node is dropping; 0: none.
+  std::array<std::atomic<std::uint32_t>, kMaxIndexes> dropping_{};
 };
 
 }  // namespace pando::pool

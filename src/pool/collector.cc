@@ -184,6 +184,10 @@ Task<Status> Allocator::State::tidy(Operation& op) {
 }
 
 Task<Result<bool>> Allocator::give_back_all(Operation& op) {
+  // A predecessor's ledger is not left behind in a slot that looks free.
+  if (!state_->inherited) {
+    if (Status settled = co_await state_->inherit(op); !settled) co_return fail(settled.error());
+  }
   if (Status given = co_await call_in(op); !given) co_return fail(given.error());
   const bool all = state_->waiting() == 0 || base::mutated(base::Mutant::kClosedLedger);
   const Status told = all ? co_await state_->close_ledger(op) : co_await state_->finish_ledger(op);
@@ -260,8 +264,8 @@ Task<Status> Allocator::State::stash(Operation& op) {
   }
 }
 
-// The blocks of the oldest stash, and its own; nothing where it is not to be had yet. On an error it
-// stays where it is.
+// The blocks of the oldest stash, and its own; nothing where it is not to be had yet. On an error
+// it stays where it is.
 Task<Result<std::vector<FreeRun>>> Allocator::State::read_stash(Operation& op, bool unsafe_too) {
   Stash record{};
   {

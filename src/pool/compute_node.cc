@@ -48,7 +48,7 @@ Task<Status> ComputeNode::open(Session& session) {
     pool_id_ = formatted->pool_id;
     if (Status joined = co_await membership_.join(op); !joined) co_return joined;
     if (Status all = co_await memory_nodes_.open(op, formatted->nodes); !all) {
-      (void)co_await membership_.leave(op, false);
+      (void)co_await membership_.leave(op, true);  // a predecessor's ledger is still there
       co_return all;
     }
   }

@@ -407,9 +407,6 @@ Task<Status> Allocator::State::push(Operation& op, std::span<const FreeRun> runs
 
 // Everything that is held, as far as there is room: this compute node goes and leaves it.
 Task<Status> Allocator::State::finish_ledger(Operation& op) {
-  if (!inherited) {
-    if (Status done = co_await inherit(op); !done) co_return done;
-  }
   page_limit = Ledger::kMaxPages;
   if (Status recalled = co_await recall_stashes(op); !recalled) co_return recalled;
   {

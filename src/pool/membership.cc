@@ -14,6 +14,7 @@
 #include "pool/compute_node.h"
 #include "pool/layout.h"
 #include "pool/pause.h"
+#include "pool/turn.h"
 
 namespace pando::pool {
 namespace {
@@ -255,27 +256,6 @@ Task<Status> Membership::leave(Operation& op, bool leaves_ledger) {
 }
 
 // ---- Beating ----
-
-namespace {
-
-// One at a time; the flag is given back even if the coroutine is destroyed while it waits.
-class Turn {
- public:
-  explicit Turn(std::atomic<bool>& taken, bool wanted = true)
-      : taken_(taken), mine_(wanted && !taken.exchange(true)) {}
-  ~Turn() {
-    if (mine_) taken_.store(false);
-  }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
-  explicit operator bool() const { return mine_; }
-
- private:
-  std::atomic<bool>& taken_;
-  const bool mine_;
-};
-
-}  // namespace
 
 Task<Status> Membership::beat(Operation& op) {
   const auto slots = co_await state_->beat_in_turn(op);

@@ -87,7 +87,7 @@ Task<bool> Recycler::recycle(Session& session, task::TimePoint until) {
   }
   const std::uint64_t progress = progress_.load();
   // One that is under way may have taken the stacks before the caller's blocks came to them.
-  const std::uint64_t end = ends_.load() + (running_.load() ? 2 : 1);
+  const std::uint64_t end = ends_.load() + (running_.load() || others_.load() ? 2 : 1);
   request();
   for (task::Duration wait = kFirstWait; serving_.load();
        wait = std::min<task::Duration>(2 * wait, kLongestWait)) {
@@ -118,8 +118,10 @@ void Recycler::observe(const PoolView& view) {
   const Holder before = Holder::from_word(std::exchange(seen_word_, view.recycler_word));
   const Holder now = Holder::from_word(seen_word_);
   const OwnerId self = node_.membership().self();
+  others_.store(now.owner != 0 && now.owner != self);
   if (before.owner == self || now.owner == self) return;
-  const bool freed = before.phase >= Phase::kTurning || before.edition != now.edition;
+  // Between two looks it may have gone through several phases.
+  const bool freed = before.phase != Phase::kPuttingBack || before.edition != now.edition;
   if (now.phase == Phase::kZeroing || (now.owner == 0 && freed)) progress_.fetch_add(1);
   if (now.owner == 0) ends_.fetch_add(1);
 }
@@ -158,6 +160,7 @@ Task<bool> Recycler::has_forgotten(Operation& op, std::uint64_t number) {
 Task<Status> Recycler::begin(Operation& op, const PoolView& view) {
   Holder holder = Holder::from_word(view.recycler_word);
   const OwnerId self = node_.membership().self();
+  if (holder.owner == self && view.recycler_word == given_up_) co_return Status{};  // an old view
   if (holder.owner == self) {  // by a swap whose outcome was not known
     mine_ = doubtful_ = taken_over_ = true;
     holder_ = holder;
@@ -211,6 +214,7 @@ Task<Status> Recycler::advance(Operation& op, Phase phase) {
   Status swapped = co_await op.submit(batch);
   doubtful_ = !swapped || !batch[0].succeeded();
   if (doubtful_) co_return swapped;
+  if (phase == Phase::kIdle) given_up_ = holder_.word();
   holder_ = next;
   if (phase == Phase::kIdle) ended();
   co_return Status{};
@@ -225,12 +229,12 @@ void Recycler::ended() {
   const task::TimePoint now = since_;
   {
     const std::scoped_lock lock(mutex_);
-    in_vain_ = chosen_ == 0;
+    in_vain_ = nothing_whole_;
     freed_then_ = freed_at_start_;
     ended_at_ = now;
     lasted_ = now - began_;
   }
-  chosen_ = 0;
+  nothing_whole_ = false;
   rounds_.fetch_add(1, std::memory_order_relaxed);
   ends_.fetch_add(1);
 }
@@ -410,6 +414,7 @@ Task<Status> Recycler::count(Operation& op) {
     if (Status chosen = co_await choose(op, node); !chosen) co_return chosen;
     cursor_ = {.node = cursor_.node + 1};
   }
+  nothing_whole_ = chosen_ == 0;
   const bool go_on = chosen_ > 0 && serving_.load();
   co_return co_await advance(op, go_on ? Phase::kForgetting : Phase::kPuttingBack);
 }
@@ -492,7 +497,6 @@ Task<Status> Recycler::put_back(Operation& op) {
       if (Status done = co_await put_back(op, node, i); !done) co_return done;
     }
   }
-  chosen_ = 0;
   since_ = op.worker().now();
   co_return co_await advance(op, Phase::kIdle);
 }
@@ -632,7 +636,6 @@ Task<Status> Recycler::zero(Operation& op) {
     }
     cursor_ = {.node = cursor_.node + 1};
   }
-  chosen_ = std::max<std::size_t>(1, chosen_);
   since_ = op.worker().now();
   co_return co_await advance(op, Phase::kIdle);
 }

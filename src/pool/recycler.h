@@ -184,6 +184,7 @@ class Recycler {
   std::atomic<bool> serving_{false};
   std::atomic<bool> requested_{false};
   std::atomic<bool> running_{false};
+  std::atomic<bool> others_{false};         // another one is at it
   std::atomic<std::uint64_t> progress_{0};  // there is memory that was not there before
   std::atomic<std::uint64_t> ends_{0};
   std::atomic<std::uint64_t> rounds_{0};
@@ -213,6 +214,8 @@ class Recycler {
   Cursor cursor_;
   std::vector<Count> counts_;                // of the cursor's memory node
   std::size_t chosen_ = 0;                   // chunks
+  bool nothing_whole_ = false;               // by the last count
+  std::uint64_t given_up_ = 0;               // the word of this one's last round
   std::vector<fabric::Address> short_runs_;  // of those, first chunks
   Rest rest_;
   std::vector<fabric::NodeId> nodes_;

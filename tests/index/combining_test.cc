@@ -48,7 +48,7 @@ class Slow final : public Tree {
     co_return Status{};
   }
   Task<Status> create(Operation&) override { co_return Status{}; }
-  Task<Status> destroy(Operation&) override { co_return Status{}; }
+  Task<Status> destroy(pool::Session&) override { co_return Status{}; }
   Task<Status> check(Operation&) override { co_return Status{}; }
   IndexStats stats() const override { return {}; }
 

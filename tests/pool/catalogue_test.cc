@@ -43,8 +43,7 @@ struct Calls {
     return member.run(member.node->catalogue().close(op, record));
   }
   Result<IndexRecord> begin_drop(std::string_view name) {
-    Operation op(*member.session);
-    return member.run(member.node->catalogue().begin_drop(op, name));
+    return member.run(member.node->catalogue().begin_drop(*member.session, name));
   }
   Status finish_drop(const IndexRecord& record) {
     Operation op(*member.session);
@@ -378,6 +377,56 @@ TEST_F(Unheard, ACloseDoesNotLeaveAUserBehind) {
   EXPECT_FALSE(second.begin_drop("a"));
   keep_house();
   EXPECT_TRUE(second.begin_drop("a"));
+}
+
+TEST_F(Unheard, ADropThatIsTriedAgainWaitsUntilTheFirstIsTakenBack) {
+  Calls first{first_};
+  Calls second{second_};
+  first.create("a");
+  faults_->hold_one_up_at(5);  // lock, four READs, the maker's WRITE, state
+  std::thread trying([&] { EXPECT_EQ(code(first.begin_drop("a")), ErrorCode::kIndeterminate); });
+  ASSERT_TRUE(faults_->wait_until_held_up(milliseconds(5000)));
+  faults_->cut(0, pando::testing::Fate::kHappensUnheard);
+  faults_->go_on();
+  trying.join();
+  faults_->mend(0);
+  // The housekeeper was kicked, and is about to send its swap.
+  faults_->hold_one_up_at(0);
+  std::thread housekeeper([&] {
+    task::Worker own;
+    auto session = first_.node->make_session(own).value();
+    Operation op(*session);
+    (void)own.run(first_.node->abandoned_locks().take_back(op));
+  });
+  ASSERT_TRUE(faults_->wait_until_held_up(milliseconds(5000)));
+  std::thread again([&] { EXPECT_TRUE(first.begin_drop("a")); });
+  std::this_thread::sleep_for(milliseconds(20));  // it waits
+  faults_->go_on();
+  housekeeper.join();
+  again.join();
+  EXPECT_EQ(code(second.open("a")), ErrorCode::kNotFound) << "its blocks are being freed";
+  EXPECT_FALSE(first_.node->abandoned_locks().any());
+  keep_house();
+}
+
+TEST_F(Unheard, ADropThatIsGoneOnWithDoesNotBlockTheName) {
+  Calls first{first_};
+  Calls second{second_};
+  const IndexRecord record = second.create("a");
+  ASSERT_TRUE(second.begin_drop("a"));
+  {
+    Operation op(*second_.session);
+    ASSERT_TRUE(second_.run(second_.node->catalogue().pause_drop(op, record)));
+  }
+  faults_->hold_one_up_at(5);
+  std::thread trying([&] { EXPECT_EQ(code(first.begin_drop("a")), ErrorCode::kIndeterminate); });
+  ASSERT_TRUE(faults_->wait_until_held_up(milliseconds(5000)));
+  faults_->cut(0, pando::testing::Fate::kHappensUnheard);
+  faults_->go_on();
+  trying.join();
+  faults_->mend(0);
+  keep_house();
+  EXPECT_TRUE(second.begin_drop("a")) << "nobody drops it";
 }
 
 }  // namespace

@@ -217,5 +217,70 @@ TEST_F(Recycling, DeathsAtEveryVerb) {
   EXPECT_GT(done, 20u);
 }
 
+TEST_F(Recycling, ASlotIsNotFreeBeforeItsLedgerIsSettled) {
+  Member one = join();
+  Member dies = join();
+  std::vector<Block> blocks = {dies.allocate(BlockKind::kItem, 1024).value()};
+  pass_time({&one, &dies}, 5);  // its ledger lists the rest of the run
+  for (int i = 0; i < 255; ++i) blocks.push_back(dies.allocate(BlockKind::kItem, 1024).value());
+  for (const Block& block : blocks) {
+    write_bytes(dies, block.address + 8, &block.incarnation, 4);  // as an index does
+  }
+  const OwnerId dead = dies.node->membership().self();
+  dies.crash();
+  const auto slot = [&] {
+    return Slot::from_word(read_word(one, member_address(owner_slot(dead))));
+  };
+  for (int i = 0; i < 30 && slot().state != SlotState::kDead; ++i) {
+    clock_.advance(10ms);
+    ASSERT_TRUE(
+        one.beat());  // another upkeep would settle it: at most once in a quarter of a lease
+  }
+  ASSERT_EQ(slot().state, SlotState::kDead);
+  {
+    Member brief = join();
+    ASSERT_EQ(owner_slot(brief.node->membership().self()), owner_slot(dead));
+    ASSERT_TRUE(brief.close());
+  }
+  for (const Block& block : blocks) one.node->allocator().retire(block);  // all erased
+  pass_time({&one}, 30);
+  one.node->recycler().request();
+  pass_time({&one}, 60);
+  EXPECT_GT(one.node->recycler().chunks(), 0u);
+  Member next = join();
+  ASSERT_EQ(owner_slot(next.node->membership().self()), owner_slot(dead));
+  pass_time({&one, &next}, 10);
+  const Census after = census(one, {&next});
+  EXPECT_TRUE(after.twice.empty()) << after.twice.size() << " " << after.twice.front();
+}
+
+TEST_F(Recycling, WhatIsGivenUpWasNotInVain) {
+  Member one = join();
+  Member slow = join();
+  live_a_little(one, 1);
+  auto stuck = std::make_unique<Operation>(*slow.session);  // a long scan, say
+  auto own = std::make_unique<task::Worker>(clock_);
+  auto session = slow.node->make_session(*own).value();
+  const auto beat = [&] {
+    Operation op(*session);
+    const auto all = [](ComputeNode& node, Operation& op) -> Task<Status> {
+      if (Status beat = co_await node.membership().beat_and_look_after(op); !beat) co_return beat;
+      co_await node.recycler().look(op);
+      co_return Status{};
+    };
+    (void)own->run(all(*slow.node, op));
+  };
+  one.node->recycler().request();
+  for (int i = 0; i < 400 && one.node->recycler().rounds() == 0; ++i) {
+    clock_.advance(2ms);
+    (void)upkeep(one);
+    beat();
+  }
+  ASSERT_EQ(one.node->recycler().rounds(), 1u);
+  EXPECT_EQ(free_chunks(one), 0u);
+  stuck.reset();
+  EXPECT_FALSE(one.node->recycler().exhausted(clock_.now() + 10s)) << "chunks were whole";
+}
+
 }  // namespace
 }  // namespace pando::pool

@@ -57,7 +57,16 @@ bool Faults::wait_until_held_up(std::chrono::milliseconds at_most) {
 void Faults::go_on() {
   const std::lock_guard guard(mutex_);
   hold_up_.reset();
+  released_ = true;
   changed_.notify_all();
+}
+
+void Faults::hold_one_up_at(std::uint64_t verb) {
+  const std::lock_guard guard(mutex_);
+  verbs_.clear();
+  hold_up_ = verb;
+  one_ = true;
+  released_ = false;
 }
 
 void Faults::cut(fabric::NodeId node, Fate fate) {
@@ -82,6 +91,11 @@ Faults::Permission Faults::next(std::size_t lines, StopAt& cut) {
   if (counted_ == Counted::kWrites && lines == 0) return Permission::kExecute;
   if (hold_up_ && verbs_.size() >= *hold_up_) {
     held_up_ = true;
+    if (std::exchange(one_, false)) {
+      hold_up_.reset();
+      changed_.notify_all();
+      changed_.wait(lock, [&] { return released_ || dead_; });
+    }
     changed_.notify_all();
     changed_.wait(lock, [&] { return !hold_up_ || dead_; });
     held_up_ = false;

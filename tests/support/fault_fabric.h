@@ -60,6 +60,8 @@ class Faults {
   // False: it has not come to that within the time.
   bool wait_until_held_up(std::chrono::milliseconds at_most);
   void go_on();
+  // Only the first thread that comes there.
+  void hold_one_up_at(std::uint64_t verb);
 
   // From now on, until it is mended.
   void cut(fabric::NodeId node, Fate fate);
@@ -79,6 +81,8 @@ class Faults {
   std::optional<StopAt> death_;
   std::optional<std::uint64_t> hold_up_;
   bool held_up_ = false;
+  bool one_ = false;
+  bool released_ = true;
   bool dead_ = false;
   std::map<fabric::NodeId, Fate> cut_;
 };

@@ -65,7 +65,7 @@ class Combined final : public Tree {
     return tree_->multi_get(op, keys, values);
   }
   Task<Status> create(Operation& op) override { return tree_->create(op); }
-  Task<Status> destroy(Operation& op) override { return tree_->destroy(op); }
+  Task<Status> destroy(pool::Session& session) override { return tree_->destroy(session); }
   Task<Status> check(Operation& op) override { return tree_->check(op); }
   IndexStats stats() const override;
 

@@ -46,7 +46,7 @@ class LeafTree : public Tree, protected Leaves<K> {
   // continues where the one before it ends.
   Task<Status> scan(Operation& op, Key from, std::size_t limit, std::vector<Entry>& out) override;
   Task<Status> create(Operation& op) override;
-  Task<Status> destroy(Operation& op) override;
+  Task<Status> destroy(pool::Session& session) override;
   Task<Status> check(Operation& op) override;
   IndexStats stats() const override;
 

@@ -754,11 +754,15 @@ Task<Status> LeafTree<K, L>::destroy_next(Operation& op, Remains& remains) {
   co_return Status{};
 }
 
-// Where a memory node does not answer, it is tried again until the deadline.
+// An operation for each node: the epoch moves on, so that what is freed can be used, by this
+// compute node and others. Where a memory node does not answer, it is tried again until the
+// deadline, counted from the last success.
 template <class K, class L>
-Task<Status> LeafTree<K, L>::destroy(Operation& op) {
+Task<Status> LeafTree<K, L>::destroy(pool::Session& session) {
   std::optional<Remains> remains;
+  std::optional<task::TimePoint> deadline;
   for (;;) {
+    Operation op(session);
     Status done;
     if (!remains) {
       Result<Remains> found = co_await read_remains(op);
@@ -771,11 +775,13 @@ Task<Status> LeafTree<K, L>::destroy(Operation& op) {
       if (!remains->next || remains->level == 0xfe) co_return Status{};
       done = co_await destroy_next(op, *remains);
     }
+    if (done) deadline.reset();
     if (done) continue;
     const bool transient = done.error().code() == ErrorCode::kUnavailable ||
                            done.error().code() == ErrorCode::kIndeterminate;
-    if (!transient || op.expired()) co_return done;
-    co_await op.worker().sleep_for(std::chrono::milliseconds(1));
+    if (!deadline) deadline = op.deadline();
+    if (!transient || session.worker().now() >= *deadline) co_return done;
+    co_await session.worker().sleep_for(std::chrono::milliseconds(1));
   }
 }
 
