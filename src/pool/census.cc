@@ -27,12 +27,21 @@ Piece piece_of(const FreeRun& run) {
   return {begin, begin + run.count * run.block.bytes(), run.block.bytes()};
 }
 
-Task<Status> add_stacks(Operation& op, NodeId node, std::vector<Piece>& pieces) {
+Task<Status> add_stacks(Operation& op, NodeId node, Census& census, std::vector<Piece>& pieces) {
   for (std::size_t i = 0; i < kClasses; ++i) {
     const BlockKind kind = kind_at(i);
     const std::size_t size_class = size_class_at(i);
     auto top = co_await read_word(op, stack_address(node, kind, size_class));
     if (!top) co_return fail(top.error());
+    auto taken =
+        co_await read_word(op, superblock_field(node, offsetof(Superblock, taken_words) + i * 8));
+    if (!taken) co_return fail(taken.error());
+    if (stack_sealed(*top) || *taken != 0) {
+      census.unfinished.push_back(
+          fmt::format("memory node {}: stack {} is sealed, or was taken "
+                      "and not put back",
+                      node, i));
+    }
     for (std::uint64_t word = *top; !stack_empty(word);) {
       auto magazine = co_await read_magazine(op, node, kind, size_class, word);
       if (!magazine) co_return fail(magazine.error());
@@ -46,7 +55,7 @@ Task<Status> add_stacks(Operation& op, NodeId node, std::vector<Piece>& pieces) 
   co_return Status{};
 }
 
-Task<Status> add_chunks(Operation& op, NodeId node, std::vector<Piece>& pieces) {
+Task<Status> add_chunks(Operation& op, NodeId node, Census& census, std::vector<Piece>& pieces) {
   const std::uint64_t size = op.node().fabric().node_size(node);
   const std::uint64_t first = first_chunk_of(node, size);
   for (std::size_t chunk = 0; chunk < (size - first) / kChunkBytes; ++chunk) {
@@ -54,6 +63,9 @@ Task<Status> add_chunks(Operation& op, NodeId node, std::vector<Piece>& pieces) 
     const auto word = co_await read_word(op, chunk_state_address(node, chunk));
     if (!word) co_return fail(word.error());
     for (std::size_t i = chunk; i < chunk + kChunksPerWord; ++i) {
+      if (chunk_state(*word, i) == ChunkState::kTurning) {
+        census.unfinished.push_back(fmt::format("memory node {}: chunk {} is turning", node, i));
+      }
       if (chunk_state(*word, i) != ChunkState::kFree) continue;
       const std::uint64_t begin = Address(node, first + i * kChunkBytes).raw();
       pieces.push_back({begin, begin + kChunkBytes, kChunkBytes});
@@ -113,8 +125,9 @@ Task<Result<Census>> take_census(Operation& op, std::span<const Allocator* const
   std::vector<NodeId> nodes = op.node().memory_nodes().all();
   std::ranges::sort(nodes);  // as the pieces are; those that were added are in the order they came
   for (const NodeId node : nodes) {
-    if (Status added = co_await add_chunks(op, node, pieces); !added) co_return fail(added.error());
-    if (Status added = co_await add_stacks(op, node, pieces); !added) co_return fail(added.error());
+    Status added = co_await add_chunks(op, node, census, pieces);
+    if (added) added = co_await add_stacks(op, node, census, pieces);
+    if (!added) co_return fail(added.error());
   }
   for (const Piece& piece : pieces) census.free += piece.end - piece.begin;
   if (Status added = co_await add_ledgers(op, census, pieces); !added) {

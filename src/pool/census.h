@@ -20,7 +20,8 @@ struct Census {
   std::uint64_t ledgers = 0;   // bytes of ledgers' pages
   // Bytes that are none of these, less what is too short to be cut: of blocks in use, and lost.
   std::uint64_t other = 0;
-  std::vector<std::string> twice;  // blocks that are free more than once
+  std::vector<std::string> twice;       // blocks that are free more than once
+  std::vector<std::string> unfinished;  // what recycling has left behind
 };
 
 // `living`: every compute node of the pool that is neither dead nor closed. Retired blocks count as

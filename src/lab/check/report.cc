@@ -37,6 +37,7 @@ Counts counts_of(const CheckCoverage& coverage) {
       {"fenced", fabric.fenced},
       {"unfenced_nodes", fabric.unfenced},
       {"settlers_killed", coverage.settlers_killed},
+      {"recyclers_killed", coverage.recyclers_killed},
       {"leaves", coverage.leaves},
       {"drops", coverage.drops},
       {"joins", coverage.joins},

@@ -50,7 +50,7 @@ constexpr std::uint64_t kTakenAtOnce = 8 * pool::kChunkBytes;
 constexpr std::uint64_t kLargestBlock = 8 << 10;
 // Births count in 22 bits, versions in the lowest 14 of the same.
 constexpr std::uint32_t kLastBirth = (1u << 22) - 4;
-constexpr unsigned kSettlersKilled = 2;  // at most, in a run
+constexpr unsigned kStruck = 2;  // at most, in a run
 // Of a history, before it is given up as too hard: a second or so.
 constexpr std::size_t kConfigurations = 300'000;
 
@@ -417,7 +417,10 @@ class Scenario {
              [this] { schedule_departure([this](Node& node) { dropping_.push_back(&node); }); });
     schedule(Fault::kJoin, 2, [this] { at(some_time(), [this] { join_memory(); }); });
     if (plan_.faults.has(Fault::kKill)) {
-      watch_.on_settling([this](ClientId client) { strike_settler(client); });
+      watch_.on_settling(
+          [this](ClientId client) { strike(client, 3, 24, outcome_.coverage.settlers_killed); });
+      watch_.on_recycling(
+          [this](ClientId client) { strike(client, 20, 60, outcome_.coverage.recyclers_killed); });
     }
   }
 
@@ -466,18 +469,17 @@ class Scenario {
     ++replacements_;
   }
 
-  // It has just taken what another one left, to give it back.
-  void strike_settler(ClientId client) {
-    const auto settler = std::ranges::find(nodes_, client, &Node::client);
-    if (settler == nodes_.end() || outcome_.coverage.settlers_killed >= kSettlersKilled) return;
-    if (fates_.below(3) != 0) return;
+  // It has just begun something that others will have to finish: once in `rarely`, it dies there.
+  void strike(ClientId client, std::uint64_t rarely, std::uint64_t steps, std::uint64_t& killed) {
+    const auto victim = std::ranges::find(nodes_, client, &Node::client);
+    if (victim == nodes_.end() || killed >= kStruck || fates_.below(rarely) != 0) return;
     const bool drop = fates_.below(3) != 0;
-    simulation_->after_steps(
-        client, 1 + fates_.below(24), fabric::sim::Counted::kAll, [this, &node = *settler, drop] {
-          const std::uint64_t before = outcome_.coverage.kills;
-          kill(node, drop);
-          outcome_.coverage.settlers_killed += outcome_.coverage.kills - before;
-        });
+    simulation_->after_steps(client, 1 + fates_.below(steps), fabric::sim::Counted::kAll,
+                             [this, &node = *victim, drop, &killed] {
+                               const std::uint64_t before = outcome_.coverage.kills;
+                               kill(node, drop);
+                               killed += outcome_.coverage.kills - before;
+                             });
   }
 
   void pause() {
@@ -787,6 +789,7 @@ class Scenario {
     }
     if (!census) return problem("counting free memory: " + census.error().message());
     for (const std::string& twice : census->twice) problem(twice);
+    for (const std::string& unfinished : census->unfinished) problem(unfinished);
     outcome_.coverage.lost_bytes += census->other;
     for (const Node& node : nodes_) {
       outcome_.coverage.inherited_blocks +=
@@ -938,6 +941,7 @@ CheckCoverage& CheckCoverage::operator+=(const CheckCoverage& other) {
   drops += other.drops;
   joins += other.joins;
   settlers_killed += other.settlers_killed;
+  recyclers_killed += other.recyclers_killed;
   ended_unknown += other.ended_unknown;
   side_indexes += other.side_indexes;
   retries += other.retries;

@@ -26,6 +26,10 @@ class VerbWatch final : public fabric::sim::TraceSink {
 
   // Called when a client has taken a dead one's slot, to give back what that one held.
   void on_settling(std::function<void(fabric::ClientId)> action) { settling_ = std::move(action); }
+  // Called when a client has begun to recycle memory, or a further phase of that.
+  void on_recycling(std::function<void(fabric::ClientId)> action) {
+    recycling_ = std::move(action);
+  }
   // Called when a verb was executed in a chunk that is nobody's: something still leads there.
   void on_trespass(std::uint64_t node_bytes, std::function<void(const std::string&)> action) {
     node_bytes_ = node_bytes;
@@ -48,12 +52,16 @@ class VerbWatch final : public fabric::sim::TraceSink {
   }
 
  private:
+  static constexpr fabric::Address kRecycler =
+      pool::tables_field(offsetof(pool::PoolTables, recycler_word));
+
   void look_at(fabric::ClientId client, const fabric::Verb& verb) {
     const std::uint64_t offset = verb.target.offset();
     if (verb.outcome == fabric::Outcome::kIndeterminate) {
       if (offset < sizeof(pool::Superblock)) ++unknown_takings_;
       return;
     }
+    if (recycling_ && verb.target == kRecycler && verb.succeeded()) recycling_(client);
     if (!is_slot(verb.target) || verb.outcome != fabric::Outcome::kExecuted || !verb.succeeded())
       return;
     const pool::Slot before = pool::Slot::from_word(verb.compare);
@@ -103,6 +111,7 @@ class VerbWatch final : public fabric::sim::TraceSink {
   std::function<void(const std::string&)> trespass_;
   std::map<std::pair<fabric::NodeId, std::size_t>, int> free_chunks_;
   std::function<void(fabric::ClientId)> settling_;
+  std::function<void(fabric::ClientId)> recycling_;
   std::set<fabric::ClientId> left_;
   std::uint64_t unknown_takings_ = 0;
   std::uint64_t unknown_ledgers_ = 0;
