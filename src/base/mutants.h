@@ -41,7 +41,10 @@ enum class Mutant : std::uint8_t {
   kNoLeaving,      // a merger does not say whom it is about to absorb
   kForgottenLock,  // a lock whose CAS had an unknown outcome is not given back
   // Clients that come, go and come back
-  kOldGeneration,  // tcp: a connection of an older generation is let in, and used
+  kOldGeneration,       // tcp: a connection of an older generation is let in, and used
+  kLeaveClosesNothing,  // who has left can go on over connections that are open
+  kEarlyFence,          // a fence is answered while connections are open
+  kNeverForgotten,      // those who die on their way in are let in for ever
   // What the dead held free
   kBegunIsFree,       // a listed block is taken for free though its holder had begun to use it
   kGivenWhileListed,  // a block goes to a shared stack while its holder's ledger lists it

@@ -53,6 +53,8 @@ class Link {
    public:
     virtual void ended(Part part, const Status& status) = 0;
     virtual void answered(Fencing& fencing, const Status& status) = 0;
+    // Who polls the link.
+    virtual task::Worker& worker() const = 0;
 
    protected:
     ~Owner() = default;
@@ -68,6 +70,8 @@ class Link {
   void ask(Fencing& fencing, task::TimePoint now);
   // Sends, receives, connects and gives up, as far as can be done now.
   void poll(task::TimePoint now);
+  // When poll() has something to do though nothing comes; TimePoint::max() where it has not.
+  task::TimePoint due() const;
   bool idle() const { return sent_.empty() && waiting_.empty() && questions_.empty(); }
   // Whether there are verbs that may yet take effect, whatever is done here.
   bool has_sent() const { return !sent_.empty(); }
@@ -123,6 +127,8 @@ class Link {
   };
 
   bool renewed() const { return generation_ != cluster_.node(id_).generation.load(); }
+  task::Duration between_attempts() const;
+  void look_again(task::TimePoint now);
   void connect(task::TimePoint now);
   bool receive();
   void hung_up(std::string_view what);
@@ -151,6 +157,7 @@ class Link {
   std::deque<Part> sent_;
   std::deque<Part> waiting_;
   task::TimePoint connect_from_{};  // not earlier
+  task::TimePoint used_at_{};
   std::optional<Error> last_failure_;
 };
 

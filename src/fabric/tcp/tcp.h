@@ -36,6 +36,7 @@ struct TcpOptions {
   bool tls = false;  // by TLS, but for Unix sockets; with a key
   std::chrono::milliseconds timeout{2000};
   bool native_masked_cas = true;
+  wire::Network* network = &wire::Network::system();  // of this compute node's machine
 };
 
 // Comes in at every node. An error where one of the list is not there. With a registry, only node
