@@ -102,6 +102,10 @@ Coverage& Coverage::operator+=(const Coverage& other) {
   failed += other.failed;
   late += other.late;
   fenced += other.fenced;
+  sockets += other.sockets;
+  generations += other.generations;
+  outdated += other.outdated;
+  forgotten += other.forgotten;
   return *this;
 }
 
@@ -112,11 +116,11 @@ Result<std::unique_ptr<Simulation>> Simulation::make(const SimOptions& options) 
 }
 
 Simulation::Simulation(std::shared_ptr<Cluster> cluster) : cluster_(std::move(cluster)) {}
+Simulation::Simulation() = default;
 Simulation::~Simulation() = default;
 
 std::unique_ptr<Fabric> Simulation::attach() { return std::make_unique<SimFabric>(cluster_); }
 Engine& Simulation::engine() { return cluster_->engine; }
-Time Simulation::time() { return cluster_->engine.time(); }
 void Simulation::set_instant(bool instant) { cluster_->instant = instant; }
 
 // ---- The model ----

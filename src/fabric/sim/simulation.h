@@ -20,6 +20,7 @@
 
 #include "fabric/sim/engine.h"
 #include "fabric/sim/nic.h"
+#include "fabric/sim/sockets.h"
 #include "fabric/verbs.h"
 #include <pando/result.h>
 
@@ -59,6 +60,11 @@ struct Coverage {
   std::uint64_t failed = 0;  // batches that ended with an error
   std::uint64_t late = 0;    // verbs that took effect after their batch had failed
   std::uint64_t fenced = 0;
+  // Where clients and memory nodes are the real ones (tcp_simulation.h).
+  SocketCoverage sockets;
+  std::uint64_t generations = 0;  // of clients' connections, beyond the first
+  std::uint64_t outdated = 0;     // connections that were refused for being of an older one
+  std::uint64_t forgotten = 0;    // clients
 
   Coverage& operator+=(const Coverage& other);
 };
@@ -88,15 +94,21 @@ class Simulation {
  public:
   // kInvalidArgument: an impossible cluster, an unknown preset.
   static Result<std::unique_ptr<Simulation>> make(const SimOptions& options);
-  ~Simulation();
+  virtual ~Simulation();
+  Simulation(const Simulation&) = delete;
+  Simulation& operator=(const Simulation&) = delete;
 
   // A client. The memory nodes live as long as any of their fabrics and endpoints.
   std::unique_ptr<Fabric> attach();
-  Engine& engine();
-  Time time();
+  // The same where it may fail: it takes time, and meets faults.
+  virtual Result<std::unique_ptr<Fabric>> open_client() { return attach(); }
+  virtual Engine& engine();
+  Time time() { return engine().time(); }
 
   // ---- Populating: verbs complete at once and no time passes.
-  void set_instant(bool instant);
+  virtual void set_instant(bool instant);
+  // What one client does now, nobody else interferes with.
+  virtual void set_alone(bool /*alone*/) {}
 
   // ---- The model's cards: how busy they were since the last reset_use().
   void reset_use();
@@ -107,19 +119,27 @@ class Simulation {
   // ---- The adversary's faults. Times count from now.
   // A client that stands still for a while, or (no time) for good. With `drop`, what it has under
   // way is lost half done; else it goes on until the client is fenced.
-  void hold(ClientId client, std::optional<Time> time, bool drop = false);
+  virtual void hold(ClientId client, std::optional<Time> time, bool drop = false);
   // For taking things down in order: a held client goes on, fenced.
-  void release(ClientId client);
+  virtual void release(ClientId client);
   // Calls `action` when `steps` more steps of the client have been executed, of those that count.
-  void after_steps(ClientId client, std::uint64_t steps, Counted counted,
-                   std::function<void()> action);
+  virtual void after_steps(ClientId client, std::uint64_t steps, Counted counted,
+                           std::function<void()> action);
   // No verb gets through, and the outcome of those under way is unknown.
-  void cut_link(ClientId client, NodeId node, Time time);
-  void stop_node(NodeId node, Time time, bool lose_memory);
-  bool is_fenced(ClientId client) const;
+  virtual void cut_link(ClientId client, NodeId node, Time time);
+  virtual void stop_node(NodeId node, Time time, bool lose_memory);
+  virtual bool is_fenced(ClientId client) const;
 
-  const Coverage& coverage() const;
-  void set_trace(TraceSink* sink);
+  // A client comes in and dies on its way, or when it has. REQUIRES: called outside of events.
+  virtual void visit(std::uint64_t /*steps*/) {}
+  // With all clients gone: what the memory nodes have not got over.
+  virtual std::vector<std::string> left_behind() { return {}; }
+
+  virtual const Coverage& coverage() const;
+  virtual void set_trace(TraceSink* sink);
+
+ protected:
+  Simulation();
 
  private:
   explicit Simulation(std::shared_ptr<Cluster> cluster);

@@ -11,8 +11,9 @@
 namespace pando::fabric::tcp {
 namespace {
 
-// To connect, within the time that an answer may take.
+// To connect, within the time that an answer may take; but not for ever shorter times.
 constexpr int kAttempts = 100;
+constexpr task::Duration kLeastBetweenAttempts = std::chrono::microseconds(200);
 
 // What is known of verbs that were sent and not answered.
 void mark_unknown(Batch& batch, std::span<const std::uint32_t> verbs) {
@@ -148,7 +149,7 @@ task::TimePoint Link::due() const {
 // ---- Coming in ----
 
 task::Duration Link::between_attempts() const {
-  return task::Duration(cluster_.options().timeout) / kAttempts;
+  return std::max(task::Duration(cluster_.options().timeout) / kAttempts, kLeastBetweenAttempts);
 }
 
 void Link::connect(task::TimePoint now) {

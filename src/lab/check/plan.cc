@@ -17,7 +17,7 @@ constexpr std::array<std::string_view, kFaults> kNames = {"tear", "delay",   "ki
                                                           "cut",  "restart", "lose"};
 
 // Streams of random numbers, one a purpose.
-enum class Stream : std::uint64_t { kFaults, kSizes, kSettings, kData, kRoughness };
+enum class Stream : std::uint64_t { kFaults, kSizes, kSettings, kData, kRoughness, kSockets };
 
 Random stream(std::uint64_t seed, Stream purpose) {
   return Random(base::mix64(seed, 0x706c616eU + static_cast<std::uint64_t>(purpose)));
@@ -115,6 +115,20 @@ void draw_roughness(CheckPlan& plan) {
   plan.adversary.longest_delay = longest;
 }
 
+void draw_sockets(CheckPlan& plan) {
+  using fabric::sim::kMicrosecond;
+  Random random = stream(plan.seed, Stream::kSockets);
+  plan.sockets.seed = base::mix64(plan.seed, 3);
+  const unsigned cut = pick(random, std::array{10u, 40u, 80u});
+  const unsigned delay = pick(random, std::array{2u, 10u, 30u});
+  plan.sockets.cut = plan.faults.has(Fault::kTear) ? cut : 0;
+  plan.sockets.delay = plan.faults.has(Fault::kDelay) ? delay : 0;
+  plan.sockets.longest_delay = pick(random, std::array{10 * kMicrosecond, 100 * kMicrosecond});
+  plan.sockets.window = pick(random, std::array<std::size_t, 3>{8 << 10, 64 << 10, 256 << 10});
+  plan.timeout = pick(random, std::array{std::chrono::milliseconds(2), std::chrono::milliseconds(4),
+                                         std::chrono::milliseconds(8)});
+}
+
 Status check_sizes(const CheckPlan& plan) {
   const auto within = [](std::string_view name, unsigned value, unsigned most) -> Status {
     if (value >= 1 && value <= most) return {};
@@ -177,8 +191,15 @@ std::string FaultSet::to_string() const {
 
 // ---- CheckPlan ----
 
+Result<CheckedFabric> parse_checked_fabric(std::string_view text) {
+  if (text == "sim") return CheckedFabric::kSim;
+  if (text == "tcp") return CheckedFabric::kTcp;
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("there is no '{}' to check on; there are sim and tcp", text));
+}
+
 Result<CheckPlan> draw_plan(std::uint64_t seed, const std::string& index, FaultSet allowed,
-                            const CheckSizes& sizes) {
+                            const CheckSizes& sizes, CheckedFabric fabric) {
   auto options = IndexOptions::parse(index);
   if (!options) return fail(options.error());
   const auto kind = index::find_kind(options->kind);
@@ -187,11 +208,13 @@ Result<CheckPlan> draw_plan(std::uint64_t seed, const std::string& index, FaultS
   plan.seed = seed;
   plan.index_words = index;
   plan.index = *options;
+  plan.fabric = fabric;
   plan.faults = draw_faults(seed, allowed);
   draw_sizes(plan, sizes);
   draw_settings(plan, **kind, index.contains("keys="));
   draw_data(plan);
   draw_roughness(plan);
+  draw_sockets(plan);
   if (Status ok = check_sizes(plan); !ok) return fail(ok.error());
   if (auto valid = (*kind)->normalize(plan.index); !valid) {
     // Drawn settings that do not go together: what the user gave, then.
@@ -203,18 +226,19 @@ Result<CheckPlan> draw_plan(std::uint64_t seed, const std::string& index, FaultS
 
 std::string CheckPlan::command() const {
   return fmt::format(
-      "./pando check --index '{}' --seed {} --faults {} --memory-nodes {} --compute-nodes {} "
+      "./pando check {}--index '{}' --seed {} --faults {} --memory-nodes {} --compute-nodes {} "
       "--clients {} --tasks {} --ops {} --keys {}",
-      index_words, seed, faults.to_string(), memory_nodes, compute_nodes, clients, tasks,
-      operations, keys);
+      fabric == CheckedFabric::kTcp ? "--fabric tcp " : "", index_words, seed, faults.to_string(),
+      memory_nodes, compute_nodes, clients, tasks, operations, keys);
 }
 
 std::string CheckPlan::describe() const {
   return fmt::format(
-      "seed {}: {}, faults {}, {} memory nodes, {} compute nodes x {} clients x {} tasks x {} "
+      "seed {}: {}{}, faults {}, {} memory nodes, {} compute nodes x {} clients x {} tasks x {} "
       "operations, {} keys ({}% there at first), values of {} bytes, budget {}",
-      seed, index.to_string(), faults.to_string(), memory_nodes, compute_nodes, clients, tasks,
-      operations, keys, preloaded, fmt::join(value_sizes, "/"), compute_budget);
+      seed, index.to_string(), fabric == CheckedFabric::kTcp ? " over tcp" : "", faults.to_string(),
+      memory_nodes, compute_nodes, clients, tasks, operations, keys, preloaded,
+      fmt::join(value_sizes, "/"), compute_budget);
 }
 
 }  // namespace pando::lab::check

@@ -21,28 +21,43 @@ using Counts = std::vector<std::pair<std::string, std::uint64_t>>;
 constexpr std::size_t kShownOperations = 60;
 constexpr std::size_t kShownProblems = 10;
 
+// Of each fabric, what it has: the real client and server tear nothing, the simulated one has no
+// connections.
+void add_fabric_counts(const fabric::sim::Coverage& fabric, Counts& to) {
+  to.insert(to.end(), {{"batches", fabric.batches}, {"verbs", fabric.verbs}});
+  const fabric::sim::SocketCoverage& sockets = fabric.sockets;
+  if (sockets.connections == 0) {
+    to.insert(to.end(), {{"torn_verbs", fabric.torn},
+                         {"delayed_batches", fabric.delayed},
+                         {"failed_batches", fabric.failed},
+                         {"late_verbs", fabric.late}});
+    return;
+  }
+  to.insert(to.end(), {{"connections", sockets.connections},
+                       {"segments", sockets.segments},
+                       {"held_segments", sockets.held_segments},
+                       {"hung_connects", sockets.hung_connects},
+                       {"resets", sockets.resets},
+                       {"half_closes", sockets.half_closes},
+                       {"silent_ends", sockets.silent_ends},
+                       {"generations", fabric.generations},
+                       {"outdated", fabric.outdated},
+                       {"forgotten", fabric.forgotten}});
+}
+
 Counts counts_of(const CheckCoverage& coverage) {
-  const fabric::sim::Coverage& fabric = coverage.fabric;
-  Counts counts = {
-      {"runs", coverage.runs},
-      {"operations", coverage.operations},
-      {"batches", fabric.batches},
-      {"verbs", fabric.verbs},
-      {"torn_verbs", fabric.torn},
-      {"delayed_batches", fabric.delayed},
-      {"failed_batches", fabric.failed},
-      {"late_verbs", fabric.late},
-      {"kills", coverage.kills},
-      {"pauses", coverage.pauses},
-      {"fenced", fabric.fenced},
-      {"cut_links", coverage.cuts},
-      {"restarts", coverage.restarts},
-      {"lost_memories", coverage.losses},
-      {"retries", coverage.retries},
-      {"undecided", coverage.undecided},
-      {"lost_bytes", coverage.lost_bytes},
-      {"inherited_blocks", coverage.inherited_blocks},
-  };
+  Counts counts = {{"runs", coverage.runs}, {"operations", coverage.operations}};
+  add_fabric_counts(coverage.fabric, counts);
+  counts.insert(counts.end(), {{"kills", coverage.kills},
+                               {"pauses", coverage.pauses},
+                               {"fenced", coverage.fabric.fenced},
+                               {"cut_links", coverage.cuts},
+                               {"restarts", coverage.restarts},
+                               {"lost_memories", coverage.losses},
+                               {"retries", coverage.retries},
+                               {"undecided", coverage.undecided},
+                               {"lost_bytes", coverage.lost_bytes},
+                               {"inherited_blocks", coverage.inherited_blocks}});
   counts.insert(counts.end(), coverage.index.begin(), coverage.index.end());
   return counts;
 }

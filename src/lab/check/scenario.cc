@@ -11,6 +11,7 @@
 
 #include "api/state.h"
 #include "base/random.h"
+#include "fabric/sim/tcp_simulation.h"
 #include "lab/check/history.h"
 #include "lab/check/request.h"
 #include "pool/census.h"
@@ -84,13 +85,28 @@ class Scenario {
 
   // ---- Setting up
 
+  bool over_tcp() const { return plan_.fabric == CheckedFabric::kTcp; }
+
+  Result<std::unique_ptr<Simulation>> make_simulation() const {
+    constexpr std::uint32_t kOnChipBytes = 4096;
+    if (over_tcp()) {
+      return fabric::sim::make_tcp_simulation({.node_bytes = kNodeBytes,
+                                               .nodes = plan_.memory_nodes,
+                                               .onchip_bytes = kOnChipBytes,
+                                               .native_masked_cas = plan_.native_masked_cas,
+                                               .sockets = plan_.sockets,
+                                               .timeout = plan_.timeout});
+    }
+    return Simulation::make({.bytes = kNodeBytes * plan_.memory_nodes,
+                             .nodes = plan_.memory_nodes,
+                             .native_masked_cas = plan_.native_masked_cas,
+                             .huge_pages = false,
+                             .onchip_bytes = kOnChipBytes,
+                             .adversary = plan_.adversary});
+  }
+
   bool set_up() {
-    auto made = Simulation::make({.bytes = kNodeBytes * plan_.memory_nodes,
-                                  .nodes = plan_.memory_nodes,
-                                  .native_masked_cas = plan_.native_masked_cas,
-                                  .huge_pages = false,
-                                  .onchip_bytes = 4096,
-                                  .adversary = plan_.adversary});
+    auto made = make_simulation();
     if (!made) return complain("the simulation", made.error());
     simulation_ = std::move(*made);
     simulation_->set_instant(true);
@@ -119,9 +135,13 @@ class Scenario {
   }
 
   Node* add_node() {
-    auto fabric = simulation_->attach();
-    const ClientId client = fabric->client();
-    auto pool = api::PoolState::open_pool(std::move(fabric), pool_options());
+    auto fabric = simulation_->open_client();
+    if (!fabric) {
+      if (!excused(fabric.error().code())) complain("coming in", fabric.error());
+      return nullptr;
+    }
+    const ClientId client = (*fabric)->client();
+    auto pool = api::PoolState::open_pool(std::move(*fabric), pool_options());
     if (!pool) {
       if (!excused(pool.error().code())) complain("opening the pool", pool.error());
       return nullptr;
@@ -230,6 +250,8 @@ class Scenario {
         return faults.breaks() && simulation_->time() < last_fault_ + 2 * kDeadlineTime;
       case ErrorCode::kUnavailable:
       case ErrorCode::kIndeterminate:
+        // Who stood still for longer than a memory node waits finds a connection closed.
+        if (over_tcp() && faults.has(Fault::kPause)) return true;
         return faults.has(Fault::kCut) || faults.has(Fault::kRestart) || faults.has(Fault::kLose);
       case ErrorCode::kFenced:
         return faults.breaks();
@@ -264,7 +286,13 @@ class Scenario {
       for (std::uint64_t i = 1 + random_.below(3); i > 0; --i) at(some_time(), [this] { pause(); });
     }
     if (plan_.faults.has(Fault::kCut)) {
-      for (std::uint64_t i = 1 + random_.below(6); i > 0; --i) at(some_time(), [this] { cut(); });
+      const std::uint64_t most = over_tcp() ? 24 : 6;
+      for (std::uint64_t i = 1 + random_.below(most); i > 0; --i) {
+        at(some_time(), [this] { cut(); });
+      }
+    }
+    if (over_tcp() && plan_.faults.has(Fault::kKill)) {
+      for (std::uint64_t i = random_.below(4); i > 0; --i) at(some_time(), [this] { ++visits_; });
     }
     if (plan_.faults.has(Fault::kRestart)) {
       for (std::uint64_t i = 1 + random_.below(2); i > 0; --i) {
@@ -317,11 +345,14 @@ class Scenario {
 
   void cut() {
     if (faults_over_) return;
-    const Time lasts = 1 + random_.below(random_.below(4) == 0 ? 2 * kLeaseTime : kMillisecond);
+    Time lasts = 1 + random_.below(random_.below(4) == 0 ? 2 * kLeaseTime : kMillisecond);
+    // Often for longer than a client waits: then the outcome is unknown to it.
+    if (over_tcp()) lasts *= 1 + random_.below(4);
     const ClientId client = some_node().client;
     const NodeId memory_node = some_memory_node();
     simulation_->cut_link(client, memory_node, lasts);
-    note_fault(lasts + 3 * kLeaseTime,
+    const Time settles = over_tcp() ? 2 * lasts : lasts;  // until what was held back has come
+    note_fault(settles + 3 * kLeaseTime,
                fmt::format("the link of compute node {} and memory node {} is cut for {} us",
                            client, memory_node, lasts / kMicrosecond));
     ++outcome_.coverage.cuts;
@@ -347,12 +378,14 @@ class Scenario {
   }
 
   void work() {
-    while (!finished() || replacements_ > 0) {
+    while (!finished() || replacements_ + visits_ > 0) {
       const Time limit = std::max(last_fault_, simulation_->time()) + kPatience;
       const std::uint64_t begun = outcome_.coverage.operations;
       const bool something = simulation_->engine().run_until(
-          [this] { return finished() || replacements_ > 0; }, limit);
+          [this] { return finished() || replacements_ + visits_ > 0; }, limit);
       replace();
+      // Each message that it sends on its way in may be its last.
+      for (; visits_ > 0; --visits_) simulation_->visit(1 + random_.below(6));
       if (something || last_fault_ + kPatience > limit) continue;
       if (outcome_.coverage.operations > begun) continue;
       problem(fmt::format("nothing has ended for {} ms:{}", kPatience / kMillisecond, pending()));
@@ -503,8 +536,10 @@ class Scenario {
       living.push_back(&node.pool.state().node.allocator());
     }
     simulation_->set_instant(true);
+    simulation_->set_alone(true);
     const auto census = inspector.pool.state().run(
         [&](pool::Operation& op) { return pool::take_census(op, living); });
+    simulation_->set_alone(false);
     simulation_->set_instant(false);
     if (!census) return problem("counting free memory: " + census.error().message());
     for (const std::string& twice : census->twice) problem(twice);
@@ -581,8 +616,11 @@ class Scenario {
     for (Node& node : nodes_) {
       if (node.client != 0) simulation_->release(node.client);
     }
-    simulation_->set_instant(true);
+    if (!over_tcp()) simulation_->set_instant(true);  // how they leave is of interest there
     nodes_.clear();
+    // What died with lost memory, others do not find dead.
+    if (outcome_.failed() || lost_memory_) return;
+    for (std::string& each : simulation_->left_behind()) problem(std::move(each));
   }
 
   const CheckPlan& plan_;
@@ -594,6 +632,7 @@ class Scenario {
   std::unique_ptr<Simulation> simulation_;
   std::deque<Node> nodes_;
   unsigned replacements_ = 0;
+  unsigned visits_ = 0;  // of those who die on their way in
   bool lost_memory_ = false;
   bool faults_over_ = true;  // until they are scheduled
   Time last_fault_ = 0;
