@@ -14,15 +14,31 @@
 namespace pando {
 
 struct PoolOptions {
+  // A heartbeat moves every 10 ms where all is well, but one lost segment of TCP costs 200 ms, and
+  // a busy machine holds a thread up for some time slices: whoever waits for less than this takes
+  // healthy compute nodes for dead, and shuts them out.
+  static constexpr std::chrono::milliseconds kMinLease{250};
+  // So long a dead compute node's locks are nobody's.
+  static constexpr std::chrono::milliseconds kMaxLease{std::chrono::hours(1)};
+  // A heartbeat: within less, epochs do not move on and no freed memory comes back.
+  static constexpr std::chrono::milliseconds kMinDeadline{10};
+  static constexpr std::chrono::milliseconds kMaxDeadline{std::chrono::hours(24)};
+
   // What this compute node may keep in its own memory: caches, lock tables, lists of free
   // blocks; everything but transfer buffers. Below 64 KiB, 64 KiB are used for the tables that
-  // nothing works without, and no node is cached.
+  // nothing works without, and no node is cached. At most what the machine has.
   std::uint64_t compute_budget = std::uint64_t{64} << 20;
-  // An operation that has not ended by then answers kTimeout.
+  // An operation that has not ended by then answers kTimeout. Where it is shorter than the lease,
+  // so do operations that meet a dead compute node's lock before it can be taken over.
   std::chrono::milliseconds deadline{10'000};
   // A compute node whose heartbeat stands still for this long is suspected dead, fenced, and its
-  // locks are taken over.
+  // locks are taken over. It is how long this compute node waits for the others, not how long they
+  // wait for it: of several that differ, the shortest decides for all how long a pause may last.
+  // Give every process of a pool the same.
   std::chrono::milliseconds lease{1'000};
+
+  // kInvalidArgument, naming the option, its value and what would do, where they cannot work.
+  Status check() const;
 };
 
 // An index kind with its settings. In text: `sherman`, `sherman:leaf_bytes=2048,handover=off`.

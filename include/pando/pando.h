@@ -16,6 +16,14 @@
 //   worker.spawn(transfer(worker, users));   // Task<void> transfer(Worker&, Index) { … co_await
 //   worker.run();                            //   users.get(worker, 42) … }
 //
+// Inside a coroutine that a Worker runs, a plain call would stop the worker and could wait for what
+// only that worker can go on with. So it is refused at once, on every fabric: kInvalidArgument says
+// what to do. That holds for each plain call of an Index or Pool that may wait (all but
+// make_worker, Index::info and Index::stats), and for Pool::open. Worker::run, which has no result
+// to say so, throws std::logic_error there. Handles may go away anywhere: what the last one of an
+// index or a pool closes inside a coroutine is closed when that worker has a moment, before its
+// run() returns.
+//
 // Promises: single-key operations are linearizable across all compute nodes; scans return each
 // key that was present throughout, ascending, without duplicates. After an error other than
 // kTimeout, kIndeterminate, kUnavailable or kFenced a write has changed nothing.
@@ -85,9 +93,9 @@ class Worker {
 
   // The task starts within run(); it ends on this thread.
   void spawn(Task<void> task);
-  // Runs until every spawned task has ended.
+  // Runs until every spawned task has ended. Not from within a task: std::logic_error.
   void run();
-  // Runs one task to its end (others that were spawned make progress meanwhile).
+  // Runs one task to its end (others that were spawned make progress meanwhile). The same holds.
   template <class T>
   T run(Task<T> task) {
     start(task.handle());
@@ -117,8 +125,7 @@ class Pool {
   // `embedded:SIZE[?nodes=N]`: memory nodes inside this process, SIZE in all, e.g.
   // "embedded:4GiB?nodes=2". `tcp:HOST:PORT,…`, `rdma:HOST:PORT,…`, `mapped:unix:PATH,…`: other
   // processes, all in the same order; or `tcp:?etcd=URL&cluster=NAME` (docs/operations.md).
-  // `sim:SIZE[?nodes=N&preset=NAME]`: simulated ones, in simulated time, for one thread; a plain
-  // call made from within a task throws std::logic_error there.
+  // `sim:SIZE[?nodes=N&preset=NAME]`: simulated ones, in simulated time, for one thread.
   static Result<Pool> open(std::string_view url, const PoolOptions& options = {});
   // A further compute node on the same memory nodes, with caches, tables and budget of its own.
   Result<Pool> attach(const PoolOptions& options) const;

@@ -177,6 +177,7 @@ IndexStats Index::stats() const {
 }
 
 Status Index::check() const {
+  if (Status may = api::check_may_block("Index::check"); !may) return may;
   return state_->pool->run([&](Operation& op) { return state_->tree->check(op); });
 }
 
@@ -234,6 +235,9 @@ void Range::fetch() {
   constexpr std::size_t kPage = 256;
   page_.clear();
   position_ = 0;
+  if (!more_) return;
+  status_ = api::check_may_block("a Range", "co_await scan() with the worker, page by page");
+  more_ = status_.has_value();
   if (!more_) return;
   Result<std::vector<Entry>> page = index_->pool->run_on_session(
       [&](Session& session) { return scan_from(*index_, session, nullptr, next_, kPage); });

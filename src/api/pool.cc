@@ -1,3 +1,5 @@
+#include <stdexcept>
+
 #include "api/state.h"
 #include "fabric/open.h"
 #include "index/registry.h"
@@ -6,12 +8,16 @@
 namespace pando {
 
 Result<Pool> Pool::open(std::string_view url, const PoolOptions& options) {
+  if (Status may = api::check_may_block("Pool::open"); !may) return fail(may.error());
+  if (Status valid = options.check(); !valid) return fail(valid.error());
   Result<std::unique_ptr<fabric::Fabric>> fabric = fabric::open_fabric(url);
   if (!fabric) return fail(fabric.error());
   return api::PoolState::open_pool(std::move(*fabric), options);
 }
 
 Result<Pool> Pool::attach(const PoolOptions& options) const {
+  if (Status may = api::check_may_block("Pool::attach"); !may) return fail(may.error());
+  if (Status valid = options.check(); !valid) return fail(valid.error());
   Result<std::unique_ptr<fabric::Fabric>> fabric = state_->node.fabric().attach();
   if (!fabric) return fail(fabric.error());
   return api::PoolState::open_pool(std::move(*fabric), options);
@@ -36,6 +42,7 @@ Result<Index> Pool::open_index(std::string_view name, const IndexOptions& option
 }
 
 Status Pool::drop_index(std::string_view name) {
+  if (Status may = api::check_may_block("drop_index"); !may) return may;
   pool::ComputeNode& node = state_->node;
   Result<pool::IndexRecord> record =
       state_->run([&](pool::Operation& op) { return node.catalogue().begin_drop(op, name); });
@@ -61,6 +68,7 @@ Status Pool::drop_index(std::string_view name) {
 }
 
 Result<std::vector<IndexInfo>> Pool::list_indexes() const {
+  if (Status may = api::check_may_block("list_indexes"); !may) return fail(may.error());
   Result<std::vector<pool::IndexRecord>> records =
       state_->run([&](pool::Operation& op) { return state_->node.catalogue().list(op); });
   if (!records) return fail(records.error());
@@ -84,10 +92,21 @@ Result<Worker> Pool::make_worker() const {
 }
 
 Result<PoolStats> Pool::stats() const {
+  if (Status may = api::check_may_block("Pool::stats"); !may) return fail(may.error());
   return state_->run([&](pool::Operation& op) { return state_->node.stats(op); });
 }
 
 // --- Worker ---
+
+namespace {
+
+// There is no result that could say so, and going on may never end.
+void check_may_run() {
+  const Status may = api::check_may_block("Worker::run", "co_await the task, or spawn it");
+  if (!may) throw std::logic_error(may.error().detail());
+}
+
+}  // namespace
 
 Worker::Worker(std::unique_ptr<api::WorkerState> state) : state_(std::move(state)) {}
 Worker::Worker(Worker&&) noexcept = default;
@@ -95,8 +114,14 @@ Worker& Worker::operator=(Worker&&) noexcept = default;
 Worker::~Worker() = default;
 
 void Worker::spawn(Task<void> task) { state_->lane->worker.spawn(std::move(task)); }
-void Worker::run() { state_->lane->worker.run(); }
-void Worker::start(std::coroutine_handle<> task) { state_->lane->worker.start(task); }
+void Worker::run() {
+  check_may_run();
+  state_->lane->worker.run();
+}
+void Worker::start(std::coroutine_handle<> task) {
+  check_may_run();
+  state_->lane->worker.start(task);
+}
 void Worker::step() { state_->lane->worker.step(); }
 Counters Worker::counters() const { return state_->lane->session->endpoint().counters(); }
 

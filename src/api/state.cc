@@ -53,9 +53,26 @@ Result<IndexOptions> combine(const index::Kind& kind, const IndexOptions& stored
 
 }  // namespace
 
+Status check_may_block(std::string_view call, std::string_view instead) {
+  if (!task::inside_task()) return {};
+  return fail(
+      ErrorCode::kInvalidArgument,
+      fmt::format("{} inside a coroutine would stop the worker that runs it: {}", call, instead));
+}
+
+Status check_may_block(std::string_view call) {
+  return check_may_block(call, "call it before the tasks run, or on another thread");
+}
+
+Error PoolState::refuse_plain_call() {
+  return check_may_block("a plain call", "co_await the form that takes the worker").error();
+}
+
 Result<std::shared_ptr<PoolState>> PoolState::open(std::unique_ptr<fabric::Fabric> fabric,
                                                    const PoolOptions& options) {
-  auto state = std::make_shared<PoolState>(std::move(fabric), options);
+  std::shared_ptr<PoolState> state(new PoolState(std::move(fabric), options), [](PoolState* last) {
+    task::run_outside_tasks([last] { delete last; });
+  });
   Result<std::unique_ptr<Lane>> lane = state->make_lane();
   if (!lane) return fail(lane.error());
   Status opened = (*lane)->worker.run(state->node.open(*(*lane)->session));
@@ -140,8 +157,7 @@ Result<std::shared_ptr<IndexState>> PoolState::share(const pool::IndexRecord& re
   auto* raw = new IndexState{shared_from_this(), record, {}, options, std::move(tree)};
   raw->info = {record.name, format_options(**kind, options), record.format_version};
   std::shared_ptr<IndexState> state(raw, [](IndexState* index) {
-    const std::shared_ptr<PoolState> pool = index->pool;
-    pool->close_index(index);
+    task::run_outside_tasks([pool = index->pool, index] { pool->close_index(index); });
   });
   indexes_.insert_or_assign(record.name, state);
   return state;
@@ -159,6 +175,7 @@ void PoolState::close_index(IndexState* index) {
 
 Result<std::shared_ptr<IndexState>> PoolState::create_index(std::string_view name,
                                                             const IndexOptions& options) {
+  if (Status may = check_may_block("create_index"); !may) return fail(may.error());
   Result<const index::Kind*> kind = index::find_kind(options.kind);
   if (!kind) return fail(kind.error());
   Result<IndexOptions> spelled = (*kind)->normalize(options);
@@ -174,12 +191,21 @@ Result<std::shared_ptr<IndexState>> PoolState::create_index(std::string_view nam
   Result<std::unique_ptr<index::Tree>> tree = (*kind)->make(node, *record, *spelled);
   Status made = tree ? run([&](pool::Operation& op) { return (*tree)->create(op); })
                      : Status(fail(tree.error()));
-  if (made) {
-    made = run([&](pool::Operation& op) { return catalogue.publish(op, *record); });
-  }
   if (!made) {
     (void)run([&](pool::Operation& op) { return catalogue.abandon(op, *record); });
     return fail(made.error());
+  }
+  made = run([&](pool::Operation& op) { return catalogue.publish(op, *record); });
+  if (!made) {
+    // It may have happened though its answer was lost: then there is nothing to take back.
+    const Status withdrawn =
+        run([&](pool::Operation& op) { return catalogue.withdraw(op, *record); });
+    const bool live = !withdrawn && withdrawn.error().code() == ErrorCode::kNotFound;
+    if (withdrawn) {
+      (void)run([&](pool::Operation& op) { return (*tree)->destroy(op); });
+      (void)run([&](pool::Operation& op) { return catalogue.finish_drop(op, *record); });
+    }
+    if (!live) return fail(made.error());
   }
   Result<pool::IndexRecord> opened =
       run([&](pool::Operation& op) { return catalogue.open(op, name); });
@@ -189,6 +215,7 @@ Result<std::shared_ptr<IndexState>> PoolState::create_index(std::string_view nam
 
 Result<std::shared_ptr<IndexState>> PoolState::open_index(std::string_view name,
                                                           const IndexOptions* options) {
+  if (Status may = check_may_block("open_index"); !may) return fail(may.error());
   const std::lock_guard guard(indexes_mutex_);
   pool::Catalogue& catalogue = node.catalogue();
   std::shared_ptr<IndexState> shared;

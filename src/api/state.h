@@ -3,6 +3,9 @@
 // Ownership: Pool, Index and Worker handles share a PoolState. An IndexState is shared by all
 // handles of one index in one compute node; the last one gone closes the index in the catalogue. A
 // Worker and each plain call in progress use a Session of their own.
+//
+// Within a coroutine nothing here blocks (task/resuming.h): plain calls are refused, and what the
+// destructors of last handles do, closing an index or the pool, waits until the thread is outside.
 #pragma once
 
 #include <array>
@@ -16,10 +19,17 @@
 
 #include "index/index.h"
 #include "pool/compute_node.h"
+#include "task/resuming.h"
 #include "task/worker.h"
 #include <pando/pando.h>
 
 namespace pando::api {
+
+// kInvalidArgument inside a coroutine, where `call` would stop the worker that runs it, and maybe
+// for ever; `instead` says what to do there.
+Status check_may_block(std::string_view call, std::string_view instead);
+// The same for a call that has no form for coroutines.
+Status check_may_block(std::string_view call);
 
 // A worker with its session.
 struct Lane {
@@ -42,10 +52,13 @@ struct PoolState : std::enable_shared_from_this<PoolState> {
 
   Result<std::unique_ptr<Lane>> make_lane();
 
-  // Runs the coroutine that `make` makes of a Session, to its end, on this thread.
+  // Runs the coroutine that `make` makes of a Session, to its end, on this thread. Refused inside
+  // a coroutine; who has a better word for that checks before.
   template <class Make>
   auto run_on_session(Make make)
       -> decltype(make(std::declval<pool::Session&>()).handle().promise().take()) {
+    if (task::inside_task()) [[unlikely]]
+      return fail(refuse_plain_call());
     Result<std::unique_ptr<Lane>> lane = take_lane();
     if (!lane) return fail(lane.error());
     auto result = (*lane)->worker.run(make(*(*lane)->session));
@@ -69,6 +82,7 @@ struct PoolState : std::enable_shared_from_this<PoolState> {
  private:
   static constexpr std::size_t kParked = 32;
 
+  static Error refuse_plain_call();
   template <class Make>
   static auto with_operation(pool::Session& session, Make& make)
       -> decltype(make(std::declval<pool::Operation&>())) {

@@ -22,6 +22,8 @@ enum class Mutant : std::uint8_t {
   kNoReplicaCheck,  // chime: a replica is believed of whatever leaf it is, however far that reaches
   kLateDelegation,  // combining: an execution that is under way already serves a read that comes
                     // late
+  kWrittenTwice,    // combining: a write is tried again though its destroyed leader may have
+                    // written its value
   kNoPartCheck,     // chime: what a scan reads of a leaf is believed whatever it says
   kBlindSpeculation,  // chime: a single entry is believed whatever it holds
   // Writing
@@ -45,6 +47,11 @@ enum class Mutant : std::uint8_t {
   kLeaveClosesNothing,  // who has left can go on over connections that are open
   kEarlyFence,          // a fence is answered while connections are open
   kNeverForgotten,      // those who die on their way in are let in for ever
+  kNoRest,              // who leaves proves nothing: its locks and verbs may be left behind
+  kUnsettledIsOver,     // a verb of unknown outcome does not hold the epoch
+  kHalfFence,           // a client is buried though a memory node could not be told
+  kFenceStopsHeart,     // no heartbeat while the silent are looked after
+  kClosedLedger,        // who leaves strikes what it lists, though some is not given back
   // What the dead held free
   kBegunIsFree,       // a listed block is taken for free though its holder had begun to use it
   kGivenWhileListed,  // a block goes to a shared stack while its holder's ledger lists it

@@ -11,11 +11,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/machine_memory.h"
 #include "cli/bench_options.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/output_file.h"
-#include "lab/machine_memory.h"
+#include "lab/pool_size.h"
 #include "lab/progress.h"
 #include "lab/report.h"
 #include "lab/runner.h"
@@ -54,7 +55,7 @@ Result<Targets> open_targets(const Bench& bench) {
   std::uint64_t pool_size = 0;
   if (bench.simulation || lab::lacks_size(bench.pool_url)) {
     const std::uint64_t stores = bench.indexes.size() + bench.peers.size();
-    const auto size = lab::choose_pool_size(data, lab::available_memory(), stores);
+    const auto size = lab::choose_pool_size(data, base::machine_memory().available, stores);
     if (!size) return fail(size.error());
     pool_size = *size;
   }

@@ -28,11 +28,15 @@ structure sound, nothing stuck and nothing leaked. The same seed gives the same 
 a range of seeds prints does not depend on --jobs or on the machine.
 
 Faults: tear (lines of READs and WRITEs interleave), delay (batches are held up), kill and pause (of
-compute nodes), cut (of links), restart and lose (of memory nodes, with and without their memory).
-Each run has some of those that are allowed. With --fabric tcp, tear cuts what is sent and received
-into pieces, delay holds segments up, and cut is whatever may become of a connection: held back one
-way or both, reset, half closed, dead without a word, connects that hang; kill is also of clients
-that are on their way in.
+compute nodes), cut (of links), restart and lose (of memory nodes, with and without their memory),
+leave (compute nodes close their pool), drop (of workers with their tasks), indexes (others are
+created, used and dropped beside), join (of memory nodes), atomics (their load and store are two
+moments for WRITEs). Each run has some of those that are allowed.
+
+With --fabric tcp, tear cuts what is sent and received into pieces, delay holds segments up, and cut
+is whatever may become of a connection: held back one way or both, reset, half closed, dead without
+a word, connects that hang; kill is also of clients that are on their way in. There is no join
+(a list of memory nodes stays as it is) and no atomics (memory nodes execute verbs one by one).
 
 A failure is shrunk: its seed is tried with fewer faults, clients, operations and keys. What is
 printed then replays it exactly. --trace writes PREFIX.txt for people and PREFIX.json for a trace

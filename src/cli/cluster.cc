@@ -3,13 +3,16 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/machine_memory.h"
 #include "base/parse.h"
 #include "cli/command.h"
 #include "cli/local_cluster.h"
+#include "cli/words.h"
 
 namespace pando::cli {
 namespace {
@@ -30,49 +33,55 @@ Examples:
 
 struct ClusterWords {
   LocalClusterOptions options{.folder = default_cluster_folder()};
+  std::string added_size;
 };
 
-// For a shell: within single quotes everything but them stands for itself.
-std::string quoted_for_shell(const std::string& text) {
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
+// Each node would look, too, but not at the others.
+Status check_size(const LocalClusterOptions& options) {
+  const auto size = base::parse_size("--size", options.size);
+  if (!size) return fail(size.error());
+  const base::MachineMemory memory = base::machine_memory();
+  if (Status each = base::check_fits("--size", *size, memory); !each) return each;
+  const bool sane = *size < std::numeric_limits<std::uint64_t>::max() / options.nodes;
+  return base::check_fits(fmt::format("--nodes {} --size {}", options.nodes, options.size),
+                          sane ? *size * options.nodes : *size, memory);
 }
 
 int up(const ClusterWords& words) {
-  if (auto size = base::parse_size("--size", words.options.size); !size) {
-    return complain("cluster up", size.error());
-  }
+  if (Status fits = check_size(words.options); !fits) return complain("cluster up", fits.error());
   const auto cluster = start_cluster(words.options);
   if (!cluster) return complain("cluster up", cluster.error());
   fmt::print("export PANDO_POOL={}\n", quoted_for_shell(cluster->pool_url()));
+  const std::string where = folder_words(cluster->folder);
   fmt::print(stderr,
              "{} memory nodes of {}, with their key and logs in {}\n"
              "  within this machine also: {}\n"
-             "  what they do: pando top     end them: pando cluster down\n",
-             cluster->nodes.size(), words.options.size, cluster->folder, cluster->mapped_url());
+             "  what they do: pando top{}     end them: pando cluster down{}\n",
+             cluster->nodes.size(), words.options.size, cluster->folder, cluster->mapped_url(),
+             where, where);
   return kSuccess;
 }
 
 int down(const ClusterWords& words) {
   const auto cluster = find_cluster(words.options.folder);
   if (!cluster) return complain("cluster down", cluster.error());
-  end_cluster(*cluster);
+  if (Status ended = end_cluster(*cluster); !ended) return complain("cluster down", ended.error());
   fmt::print(stderr, "{} memory nodes ended\n", cluster->nodes.size());
   return kSuccess;
 }
 
 int add(const ClusterWords& words) {
-  if (auto size = base::parse_size("--size", words.options.size); !size) {
-    return complain("cluster add", size.error());
-  }
   auto cluster = find_cluster(words.options.folder);
   if (!cluster) return complain("cluster add", cluster.error());
-  if (Status added = add_node(*cluster, words.options.size); !added) {
+  const std::string& size = words.added_size.empty() ? cluster->size : words.added_size;
+  if (auto bytes = base::parse_size("--size", size); !bytes) {
+    return complain("cluster add", bytes.error());
+  }
+  if (Status added = add_node(*cluster, size); !added) {
     return complain("cluster add", added.error());
   }
-  fmt::print(stderr, "{} memory nodes, the new one of {} at {}\n", cluster->nodes.size(),
-             words.options.size, cluster->nodes.back().place);
+  fmt::print(stderr, "{} memory nodes, the new one of {} at {}\n", cluster->nodes.size(), size,
+             cluster->nodes.back().place);
   return kSuccess;
 }
 
@@ -115,11 +124,11 @@ Command add_cluster(CLI::App& app) {
                      "Have them register with an etcd of their own, so that more can be added");
   up_words->add_flag("--tls", words->options.tls, "Have clients that come by TCP use TLS");
   CLI::App* const add_words = add_verb("add", "Start one more, for running clients too.");
-  for (CLI::App* const each : {up_words, add_words}) {
-    each->add_option("--size", words->options.size, "Memory of each")
-        ->type_name("SIZE")
-        ->capture_default_str();
-  }
+  up_words->add_option("--size", words->options.size, "Memory of each")
+      ->type_name("SIZE")
+      ->capture_default_str();
+  add_words->add_option("--size", words->added_size, "Its memory; if not given, as of the others")
+      ->type_name("SIZE");
   CLI::App* const down_words = add_verb("down", "End them, and remove what is left of them.");
   CLI::App* const status_words = add_verb("status", "Where they are, and whether they run.");
   parser->footer(kClusterFooter);

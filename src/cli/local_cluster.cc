@@ -4,9 +4,12 @@
 #include <fmt/format.h>
 #include <spawn.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstring>
@@ -17,7 +20,7 @@
 #include <thread>
 
 #include "base/secret.h"
-#include "cli/output_file.h"
+#include "cli/words.h"
 #include "fabric/etcd/client.h"
 #include "fabric/node/process.h"
 #include "lab/free_port.h"
@@ -43,37 +46,120 @@ std::string etcd_path(const std::string& folder) { return folder + "/etcd"; }
 std::string socket_path(const std::string& folder, std::size_t node) {
   return fmt::format("{}/{}.sock", folder, node);
 }
+std::string log_path(const std::string& folder, std::size_t node) {
+  return fmt::format("{}/{}.log", folder, node);
+}
+std::string etcd_log_path(const std::string& folder) { return folder + "/etcd.log"; }
+// The words that tell the cluster's own processes from all others.
+std::string node_mark(const std::string& folder, std::size_t node) {
+  return "unix:" + socket_path(folder, node);
+}
+std::string etcd_mark(const std::string& folder) { return etcd_path(folder); }
 
 std::unexpected<Error> failed(std::string_view what, const std::string& path, int problem) {
   return fail(ErrorCode::kUnavailable, fmt::format("{} '{}': {}", what, path, strerror(problem)));
 }
 
+// ---- The folder ----
+
+// One spelling, whatever the way there: without links above it, and without a slash at its end.
+std::string spelled(const std::string& folder) {
+  std::error_code ignored;
+  fs::path path = fs::absolute(folder, ignored).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  const fs::path parent = fs::weakly_canonical(path.parent_path(), ignored);
+  return ignored ? path.string() : (parent / path.filename()).string();
+}
+
+// Whoever may write there could have put anything there.
+Status check_owner(std::string_view what, const std::string& path, const struct stat& status) {
+  if (status.st_uid != geteuid()) {
+    return fail(
+        ErrorCode::kDenied,
+        fmt::format("{} '{}' belongs to user {}, not to user {} who runs this: what is in it "
+                    "is not trusted; remove it, or give another --dir",
+                    what, path, status.st_uid, geteuid()));
+  }
+  if ((status.st_mode & (S_IWGRP | S_IWOTH)) == 0) return {};
+  return fail(ErrorCode::kDenied,
+              fmt::format("{} '{}' may be written by others (mode {:o}): what is in it is not "
+                          "trusted; remove it, or give another --dir",
+                          what, path, status.st_mode & ALLPERMS));
+}
+
+Status check_folder(const std::string& folder) {
+  struct stat status = {};
+  if (lstat(folder.c_str(), &status) != 0) return failed("the folder", folder, errno);
+  if (S_ISLNK(status.st_mode)) return failed("the folder", folder, ELOOP);
+  if (!S_ISDIR(status.st_mode)) return failed("the folder", folder, ENOTDIR);
+  return check_owner("the folder", folder, status);
+}
+
 Status make_folder(const std::string& folder) {
   std::error_code problem;
-  fs::create_directories(folder, problem);
+  fs::create_directories(fs::path(folder).parent_path(), problem);
   if (problem) return failed("the folder", folder, problem.value());
+  if (mkdir(folder.c_str(), 0700) == 0) return {};
+  if (errno != EEXIST) return failed("the folder", folder, errno);
+  if (Status own = check_folder(folder); !own) return own;
   // It holds the key.
   if (chmod(folder.c_str(), 0700) != 0) return failed("the folder", folder, errno);
   return {};
 }
 
-Status make_key(const std::string& path) {
-  std::string key;
-  for (int i = 0; i < 4; ++i) key += fmt::format("{:016x}", base::random_word());
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  if (file < 0) return failed("the key", path, errno);
-  key += '\n';
-  const bool written = write(file, key.data(), key.size()) == static_cast<ssize_t>(key.size());
-  const int problem = errno;
-  close(file);
-  if (!written) return failed("the key", path, problem);
+// A file that nobody had open or linked before. -1 and errno where that cannot be.
+int create_file(const std::string& path) {
+  unlink(path.c_str());
+  return open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_APPEND | O_CLOEXEC, 0600);
+}
+
+Status write_file(std::string_view what, const std::string& path, const std::string& content) {
+  const int file = create_file(path);
+  if (file < 0) return failed(what, path, errno);
+  const ssize_t written = write(file, content.data(), content.size());
+  const int problem = written < 0 ? errno : ENOSPC;
+  const bool closed = close(file) == 0;
+  if (written != static_cast<ssize_t>(content.size())) return failed(what, path, problem);
+  if (!closed) return failed(what, path, errno);
   return {};
 }
 
+// Nothing where it is not there.
+Result<std::optional<std::string>> read_own_file(const std::string& path) {
+  const int file = open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (file < 0 && errno == ENOENT) return std::nullopt;
+  if (file < 0) return failed("the file", path, errno);
+  struct stat status = {};
+  Status own = fstat(file, &status) == 0 ? check_owner("the file", path, status)
+                                         : Status(failed("the file", path, errno));
+  if (own && !S_ISREG(status.st_mode)) own = failed("the file", path, EINVAL);
+  std::string content;
+  std::array<char, 4096> piece;
+  ssize_t bytes = 0;
+  while (own && (bytes = read(file, piece.data(), piece.size())) > 0) {
+    content.append(piece.data(), static_cast<std::size_t>(bytes));
+  }
+  close(file);
+  if (!own) return fail(own.error());
+  return content;
+}
+
+Status make_key(const std::string& path) {
+  std::string key;
+  for (int i = 0; i < 4; ++i) key += fmt::format("{:016x}", base::random_word());
+  return write_file("the key", path, key + '\n');
+}
+
+// ---- Processes ----
+
 // A process in a session of its own, so that it outlives the terminal.
-Result<Node> spawn(const char* program, std::vector<std::string> words, std::string log) {
+Result<Node> spawn(const char* program, std::vector<std::string> words, std::string log,
+                   std::string mark) {
   Node node;
   node.log = std::move(log);
+  node.mark = std::move(mark);
+  const int file = create_file(node.log);
+  if (file < 0) return failed("the log", node.log, errno);
   std::vector<char*> arguments;
   arguments.reserve(words.size() + 1);
   for (std::string& word : words) arguments.push_back(word.data());
@@ -81,9 +167,8 @@ Result<Node> spawn(const char* program, std::vector<std::string> words, std::str
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
   posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, node.log.c_str(),
-                                   O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600);
-  posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
+  posix_spawn_file_actions_adddup2(&files, file, STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&files, file, STDERR_FILENO);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
@@ -91,6 +176,7 @@ Result<Node> spawn(const char* program, std::vector<std::string> words, std::str
       posix_spawnp(&node.process, program, &files, &attributes, arguments.data(), environ);
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&files);
+  close(file);
   if (problem == ENOENT) {
     return fail(ErrorCode::kUnavailable,
                 fmt::format("'{}' is not on this machine: install it", program));
@@ -105,7 +191,7 @@ Result<Node> spawn_node(const LocalCluster& cluster, const std::string& size) {
   const std::size_t number = cluster.nodes.size();
   std::vector<std::string> words = {
       "pando",        "memnode",     "--size",     size,
-      "--listen",     "127.0.0.1:0", "--listen",   "unix:" + socket_path(cluster.folder, number),
+      "--listen",     "127.0.0.1:0", "--listen",   node_mark(cluster.folder, number),
       "--http",       "127.0.0.1:0", "--key-file", key_path(cluster.folder),
       "--log-format", "json"};
   if (cluster.etcd) {
@@ -113,8 +199,8 @@ Result<Node> spawn_node(const LocalCluster& cluster, const std::string& size) {
     words.insert(words.end(), more.begin(), more.end());
   }
   if (cluster.tls) words.insert(words.end(), {"--tls", "on"});
-  return spawn("/proc/self/exe", std::move(words),
-               fmt::format("{}/{}.log", cluster.folder, number));
+  return spawn("/proc/self/exe", std::move(words), log_path(cluster.folder, number),
+               node_mark(cluster.folder, number));
 }
 
 Result<Node> start_etcd(const std::string& folder) {
@@ -125,10 +211,10 @@ Result<Node> start_etcd(const std::string& folder) {
   const std::string peer_url = "http://127.0.0.1:" + *peer_port;
   auto etcd =
       spawn("etcd",
-            {"etcd", "--data-dir", etcd_path(folder), "--listen-client-urls", url,
+            {"etcd", "--data-dir", etcd_mark(folder), "--listen-client-urls", url,
              "--advertise-client-urls", url, "--listen-peer-urls", peer_url,
              "--initial-advertise-peer-urls", peer_url, "--initial-cluster", "default=" + peer_url},
-            folder + "/etcd.log");
+            etcd_log_path(folder), etcd_mark(folder));
   if (!etcd) return etcd;
   etcd->place = url;
   return etcd;
@@ -188,43 +274,70 @@ Status write_state(const LocalCluster& cluster) {
                 {"http", node.http},
                 {"log", node.log}};
   };
-  json state = {{"pool", cluster.pool_url()}, {"tls", cluster.tls}, {"nodes", json::array()}};
+  json state = {{"pool", cluster.pool_url()},
+                {"tls", cluster.tls},
+                {"size", cluster.size},
+                {"nodes", json::array()}};
   for (const Node& node : cluster.nodes) state["nodes"].push_back(describe(node));
   if (cluster.etcd) state["etcd"] = describe(*cluster.etcd);
-  auto file = OutputFile::open(state_path(cluster.folder));
-  if (!file) return fail(file.error());
-  return file->commit(state.dump(2) + "\n");
+  const std::string path = state_path(cluster.folder);
+  const std::string draft = path + ".new";
+  if (Status written = write_file("the file", draft, state.dump(2) + "\n"); !written) {
+    return written;
+  }
+  if (rename(draft.c_str(), path.c_str()) != 0) return failed("the file", path, errno);
+  return {};
+}
+
+// Its words, each with a zero behind it; empty where there is no such process.
+std::string words_of(std::int32_t process) {
+  std::ifstream file(fmt::format("/proc/{}/cmdline", process));
+  return {(std::istreambuf_iterator<char>(file)), {}};
+}
+
+// To that very process: while the handle is open, its id means no other.
+void signal_process(const Node& node, int number) {
+  const int handle = static_cast<int>(syscall(SYS_pidfd_open, node.process, 0));
+  if (handle < 0 && errno == ESRCH) return;  // it has ended
+  if (node.runs() &&
+      (handle < 0 || syscall(SYS_pidfd_send_signal, handle, number, nullptr, 0) != 0)) {
+    kill(node.process, number);  // a kernel without such handles
+  }
+  if (handle >= 0) close(handle);
 }
 
 void end_process(const Node& node, SteadyClock::time_point until) {
-  if (node.runs()) kill(node.process, SIGTERM);
+  signal_process(node, SIGTERM);
   while (node.runs() && SteadyClock::now() < until) std::this_thread::sleep_for(kLook);
-  if (node.runs()) kill(node.process, SIGKILL);
+  signal_process(node, SIGKILL);
   waitpid(node.process, nullptr, WNOHANG);  // where it was a child of this process
 }
 
-// Of any file; nullopt where it does not describe a node.
-std::optional<Node> read_node(const json& object) {
+std::string text_of(const json& object, const char* name) {
+  return object.contains(name) && object[name].is_string() ? object[name].get<std::string>() : "";
+}
+
+// Of any file; nullopt where it does not describe a node. Its log and mark follow from the folder.
+std::optional<Node> read_node(const json& object, std::string log, std::string mark) {
   const auto number = [&](const char* name) {
     return object.contains(name) && object[name].is_number_unsigned()
                ? object[name].get<std::uint64_t>()
                : 0;
   };
-  const auto text = [&](const char* name) {
-    return object.contains(name) && object[name].is_string() ? object[name].get<std::string>() : "";
-  };
   if (!object.is_object()) return std::nullopt;
   Node node{.process = static_cast<std::int32_t>(number("process")),
             .started = number("started"),
-            .place = text("place"),
-            .http = text("http"),
-            .log = text("log")};
+            .place = text_of(object, "place"),
+            .http = text_of(object, "http"),
+            .log = std::move(log),
+            .mark = std::move(mark)};
   if (node.process <= 0 || node.place.empty()) return std::nullopt;
   return node;
 }
 
 Result<LocalCluster> start_in(const LocalClusterOptions& options) {
-  LocalCluster cluster{.folder = options.folder, .nodes = {}, .etcd = {}, .tls = options.tls};
+  LocalCluster cluster{
+      .folder = options.folder, .nodes = {}, .etcd = {}, .tls = options.tls, .size = options.size};
   Status status = make_key(key_path(options.folder));
   if (status && options.etcd) {
     Result<Node> etcd = start_etcd(options.folder);
@@ -246,14 +359,19 @@ Result<LocalCluster> start_in(const LocalClusterOptions& options) {
   }
   if (status) status = write_state(cluster);
   if (status) return cluster;
-  end_cluster(cluster);
+  (void)end_cluster(cluster);
   return fail(status.error());
 }
 
 }  // namespace
 
-bool LocalCluster::Node::runs() const {
-  return started != 0 && process_started(process) == started;
+LocalCluster::Node::State LocalCluster::Node::state() const {
+  if (started == 0 || process_started(process) != started) return State::kEnded;
+  const std::string words = words_of(process);
+  // It has no words while it is ending, or has not begun: then it cannot be told apart any more.
+  if (words.empty()) return State::kEnded;
+  const std::string zero(1, '\0');
+  return words.contains(zero + mark + zero) ? State::kRuns : State::kOther;
 }
 
 std::string LocalCluster::pool_url() const {
@@ -279,18 +397,24 @@ std::string default_cluster_folder() {
   return fmt::format("{}/pando-{}", fs::temp_directory_path().string(), getuid());
 }
 
+std::string folder_words(const std::string& folder) {
+  if (folder == spelled(default_cluster_folder())) return {};
+  return " --dir " + quoted_for_shell(folder);
+}
+
 Result<LocalCluster> start_cluster(const LocalClusterOptions& options) {
-  if (const auto old = find_cluster(options.folder)) {
-    for (const Node& node : old->nodes) {
-      if (!node.runs()) continue;
-      return fail(ErrorCode::kBusy,
-                  fmt::format("a cluster runs in '{}': end it with 'pando cluster down', or give "
-                              "another --dir",
-                              options.folder));
-    }
+  LocalClusterOptions in_place = options;
+  in_place.folder = spelled(options.folder);
+  if (Status made = make_folder(in_place.folder); !made) return fail(made.error());
+  const auto old = find_cluster(in_place.folder);
+  if (!old && old.error().code() == ErrorCode::kDenied) return fail(old.error());
+  if (old && std::ranges::any_of(old->nodes, &Node::runs)) {
+    return fail(ErrorCode::kBusy,
+                fmt::format("a cluster runs in '{}': end it with 'pando cluster down{}', or give "
+                            "another --dir",
+                            in_place.folder, folder_words(in_place.folder)));
   }
-  if (Status made = make_folder(options.folder); !made) return fail(made.error());
-  return start_in(options);
+  return start_in(in_place);
 }
 
 Status add_node(LocalCluster& cluster, const std::string& size) {
@@ -309,21 +433,34 @@ Status add_node(LocalCluster& cluster, const std::string& size) {
   return serves;
 }
 
-Result<LocalCluster> find_cluster(const std::string& folder) {
-  std::ifstream file(state_path(folder));
-  if (!file) {
+Result<LocalCluster> find_cluster(const std::string& named) {
+  const std::string folder = spelled(named);
+  struct stat status = {};
+  if (lstat(folder.c_str(), &status) == 0) {
+    if (Status own = check_folder(folder); !own) return fail(own.error());
+  }
+  const auto content = read_own_file(state_path(folder));
+  if (!content) return fail(content.error());
+  if (!*content) {
     return fail(ErrorCode::kNotFound,
                 fmt::format("no cluster in '{}': start one with 'pando cluster up', or tell where "
                             "it is with --dir",
                             folder));
   }
-  const json state = json::parse(file, nullptr, false);
-  LocalCluster cluster{.folder = folder, .nodes = {}, .etcd = {}};
-  if (state.is_object() && state.contains("etcd")) cluster.etcd = read_node(state["etcd"]);
-  cluster.tls = state.is_object() && state.contains("tls") && state["tls"] == true;
+  const json state = json::parse(**content, nullptr, false);
+  LocalCluster cluster{.folder = folder, .nodes = {}, .etcd = {}, .size = "1GiB"};
+  if (state.is_object()) {
+    if (state.contains("etcd")) {
+      cluster.etcd = read_node(state["etcd"], etcd_log_path(folder), etcd_mark(folder));
+    }
+    cluster.tls = state.contains("tls") && state["tls"] == true;
+    if (state.contains("size")) cluster.size = text_of(state, "size");
+  }
   if (state.is_object() && state.contains("nodes") && state["nodes"].is_array()) {
     for (const json& each : state["nodes"]) {
-      if (auto node = read_node(each)) cluster.nodes.push_back(std::move(*node));
+      const std::size_t number = cluster.nodes.size();
+      auto node = read_node(each, log_path(folder, number), node_mark(folder, number));
+      if (node) cluster.nodes.push_back(std::move(*node));
     }
   }
   if (cluster.nodes.empty()) {
@@ -334,13 +471,19 @@ Result<LocalCluster> find_cluster(const std::string& folder) {
   return cluster;
 }
 
-void end_cluster(const LocalCluster& cluster) {
-  for (const Node& node : cluster.nodes) {
-    if (node.runs()) kill(node.process, SIGTERM);
+Status end_cluster(const LocalCluster& cluster) {
+  std::vector<Node> all = cluster.nodes;
+  if (cluster.etcd) all.push_back(*cluster.etcd);
+  for (const Node& node : all) {
+    if (node.state() != Node::State::kOther) continue;
+    return fail(ErrorCode::kDenied,
+                fmt::format("process {} may not be this cluster's: it was not started with '{}'; "
+                            "end it by hand if it is, and remove '{}'",
+                            node.process, node.mark, cluster.folder));
   }
+  for (const Node& node : cluster.nodes) signal_process(node, SIGTERM);
   const auto until = SteadyClock::now() + kMercy;
-  for (const Node& node : cluster.nodes) end_process(node, until);
-  if (cluster.etcd) end_process(*cluster.etcd, until);  // last: nodes take leave of it
+  for (const Node& node : all) end_process(node, until);  // etcd last: nodes take leave of it
   std::error_code ignored;
   for (std::size_t i = 0; i < cluster.nodes.size(); ++i) {
     fs::remove(socket_path(cluster.folder, i), ignored);
@@ -353,6 +496,7 @@ void end_cluster(const LocalCluster& cluster) {
   fs::remove(key_path(cluster.folder), ignored);
   fs::remove(state_path(cluster.folder), ignored);
   fs::remove(cluster.folder, ignored);  // unless something else is there
+  return {};
 }
 
 }  // namespace pando::cli

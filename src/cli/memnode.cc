@@ -118,7 +118,8 @@ Status parse_registry(const MemnodeWords& words, Request& request) {
   }
   auto endpoints = fabric::etcd::parse_endpoints(words.etcd);
   if (!endpoints) return invalid("--etcd", endpoints.error().detail());
-  request.registry = {.endpoints = std::move(*endpoints), .cluster = words.cluster};
+  request.registry = {
+      .endpoints = std::move(*endpoints), .cluster = words.cluster, .key = request.server.key};
   if (Status valid = request.registry->check(); !valid) {
     return invalid("--etcd", "it needs a --cluster; " + valid.error().detail());
   }
@@ -171,6 +172,7 @@ Result<Request> parse(const MemnodeWords& words) {
   request.memory.huge_pages = *huge;
   request.memory.numa_node = words.numa;
   request.memory.prefault = words.prefault;
+  request.memory.locked = !words.rdma.empty();
   request.memory.cluster = words.cluster;
   for (const std::string& text : words.listen) {
     auto place = fabric::wire::parse_place(text);
@@ -207,6 +209,33 @@ bool is_loopback(const fabric::wire::Place& place) {
   return place.local() || place.host == "localhost" || place.host.starts_with("127.") ||
          place.host == "::1";
 }
+
+// SIGTERM and SIGINT, held back from all threads and asked for where the program can stop.
+class StopSignals {
+ public:
+  // Before there are threads, so that all of them leave the signals to who asks for them here.
+  StopSignals() {
+    sigemptyset(&signals_);
+    sigaddset(&signals_, SIGINT);
+    sigaddset(&signals_, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+  }
+  // Whether one has come, at any time. Not for two threads at once.
+  bool came() {
+    constexpr timespec kNow = {};
+    if (came_ == 0) came_ = std::max(0, sigtimedwait(&signals_, nullptr, &kNow));
+    return came_ != 0;
+  }
+  void wait() {
+    if (came_ == 0) sigwait(&signals_, &came_);
+  }
+  // REQUIRES: one has come.
+  const char* name() const { return came_ == SIGTERM ? "SIGTERM" : "SIGINT"; }
+
+ private:
+  sigset_t signals_;
+  int came_ = 0;
+};
 
 void show_prefault(Request& request) {
   if (!request.memory.prefault) return;
@@ -268,18 +297,24 @@ int run(const MemnodeWords& words) {
                                                                        : EventLog::Format::kText);
   if (!log) return complain("memnode", log.error());
 
-  // Before there are threads, so that all of them leave the signals to the one that waits.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-
+  StopSignals stop;
   show_prefault(*request);
+  request->memory.stopped = [&] { return stop.came(); };
   Result<NodeMemory> memory = NodeMemory::make(request->memory);
+  if (!memory && stop.came()) {
+    (*log)->event("stopping", stop.name());
+    return kSuccess;
+  }
   if (!memory) return complain("memnode", memory.error());
   Result<std::unique_ptr<Server>> server = Server::open(*memory, request->server, log->get());
-  if (!server) return complain("memnode", server.error());
+  // Nobody has used the memory yet. Left behind, the next start would take it for one that has
+  // clients.
+  const auto give_up = [&](const Error& error) {
+    if (server) server->reset();
+    memory->take_back();
+    return complain("memnode", error);
+  };
+  if (!server) return give_up(server.error());
 
   std::vector<std::string> places;
   bool exposed = false;
@@ -315,15 +350,14 @@ int run(const MemnodeWords& words) {
   std::unique_ptr<fabric::etcd::Registration> registration;
   if (request->registry) {
     auto entered = enter(*request, *memory, **server, **log);
-    if (!entered) return complain("memnode", entered.error());
+    if (!entered) return give_up(entered.error());
     registration = std::move(*entered);
   }
   (*log)->event("serving", fmt::format("{}", fmt::join(places, " ")));
 
   std::thread waiter([&] {
-    int signal = 0;
-    sigwait(&signals, &signal);
-    (*log)->event("stopping", signal == SIGTERM ? "SIGTERM" : "SIGINT");
+    stop.wait();
+    (*log)->event("stopping", stop.name());
     (*server)->stop();
   });
   (*server)->run();

@@ -44,6 +44,12 @@ Result<std::uint64_t> parse_count(std::string_view option, std::string_view text
   return number * factor;
 }
 
+std::string quoted_for_shell(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
 std::vector<std::string> split_indexes(std::string_view text) {
   std::vector<std::string> indexes;
   for (const std::string& group : split(text, ';')) {

@@ -23,4 +23,7 @@ Result<std::uint64_t> parse_count(std::string_view option, std::string_view text
 // new index unless a plain name=value follows it.
 std::vector<std::string> split_indexes(std::string_view text);
 
+// For a shell: within single quotes everything but them stands for itself.
+std::string quoted_for_shell(const std::string& text);
+
 }  // namespace pando::cli

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/machine_memory.h"
 #include "base/parse.h"
 #include "fabric/line_memory.h"
 #include "fabric/local_endpoint.h"
@@ -97,7 +98,7 @@ Status check(const EmbeddedOptions& options) {
     return fail(ErrorCode::kInvalidArgument, fmt::format("onchip: {} is not a multiple of {} bytes",
                                                          options.onchip_bytes, kLineBytes));
   }
-  return {};
+  return base::check_fits("size", options.bytes, base::machine_memory());
 }
 
 Result<std::shared_ptr<Nodes>> Nodes::make(const EmbeddedOptions& options) {

@@ -116,7 +116,7 @@ class LocalEndpoint final : public Endpoint {
     return view_.part_of(verb.target).prefetch(verb.target.offset_in_part(), length, limit);
   }
 
-  void execute(Batch& batch) const {
+  void execute(Batch& batch) {
     if (Status usable = view_.usable(batch); !usable) [[unlikely]] {
       batch.refuse(usable.error());
       return;
@@ -136,13 +136,14 @@ class LocalEndpoint final : public Endpoint {
   }
 
   // The verb could not be executed in time, and those behind it are not.
-  static void give_up(Batch& batch, std::size_t verb) {
+  void give_up(Batch& batch, std::size_t verb) {
     const NodeId node = batch[verb].target.node();
     batch[verb].outcome =
         batch[verb].kind == VerbKind::kWrite ? Outcome::kIndeterminate : Outcome::kNotExecuted;
     for (std::size_t i = verb + 1; i < batch.size(); ++i) {
       batch[i].outcome = Outcome::kNotExecuted;
     }
+    tell_unsettled(batch);
     batch.complete(Error(ErrorCode::kUnavailable,
                          "memory node " + std::to_string(node) +
                              ": a process that has stopped holds the memory that is asked for"));

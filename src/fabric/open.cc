@@ -150,7 +150,10 @@ Status apply_remote(Options& options, std::string_view scheme, const std::string
     return {};
   }
   if (name == "timeout") {
-    const auto milliseconds = base::parse_unsigned(name, text, 1, 3'600'000);
+    // A node's process may have to wait for its turn; less would take that for a failure.
+    constexpr std::uint64_t kLeast = 10;
+    constexpr std::uint64_t kMost = 3'600'000;
+    const auto milliseconds = base::parse_unsigned(name, text, kLeast, kMost);
     if (!milliseconds) return fail(milliseconds.error());
     options.timeout = std::chrono::milliseconds(*milliseconds);
     return {};
@@ -250,6 +253,7 @@ Status finish(tcp::TcpOptions& options, std::string_view scheme) {
                 "etcd: the memory nodes are given already; give either them or etcd");
   }
   options.registry->cluster = options.cluster;
+  options.registry->key = options.key;
   return options.registry->check();
 }
 Status finish(rdma::RdmaOptions& options, std::string_view scheme) {

@@ -17,7 +17,11 @@
 //     them and WRITEs leave from them; only WRITEs of up to caps().inline_limit bytes may come
 //     from anywhere. Sources and targets stay untouched by the caller until the batch completes.
 //  7. Atomics. On aligned 8-byte words, atomic against other fabric atomics and never torn against
-//     READs and WRITEs. No CPU of a memory node touches such a word.
+//     READs and WRITEs. Not atomic against WRITEs: an atomic may be a load and a later store, and a
+//     WRITE of the word that lands between the two is undone by the store. A compare-and-swap that
+//     fails stores nothing. So nobody WRITEs to a word that an atomic of another's might change
+//     at that time; docs/fabrics.md lists the words that see both. No CPU of a memory node touches
+//     such a word.
 //  8. Masked compare-and-swap. Native, or emulated where caps().masked_cas is false: one CAS with
 //     the caller's best guess of the word. A failed CAS returns the word, so the second try is
 //     informed: at most one extra round trip without contention. See Verb::succeeded().
@@ -300,11 +304,7 @@ class Endpoint : public task::Poller {
     Batch& batch;
     bool await_ready() const { return endpoint.start(batch); }
     void await_suspend(std::coroutine_handle<> waiter) const { batch.waiter = waiter; }
-    Status await_resume() const {
-      if (batch.error_) [[unlikely]]
-        endpoint.tell_unsettled(batch);
-      return batch.status();
-    }
+    Status await_resume() const { return batch.status(); }
   };
   // co_await endpoint.submit(batch): one round trip. An empty batch completes at once, uncounted.
   Submission submit(Batch& batch) { return {*this, batch}; }
@@ -315,7 +315,8 @@ class Endpoint : public task::Poller {
   virtual Task<Status> fence(ClientId client) = 0;
 
   // Hears of WRITEs and atomics that may yet take effect at a node: their outcome is unknown, or
-  // who waited for them is being destroyed. Told before that coroutine hears of it, or ends.
+  // who waited for them is being destroyed. Told before that coroutine hears of it or ends, and
+  // when what this client posts to the node from then on settles them (rule 9).
   class Listener {
    public:
     virtual void unsettled(NodeId node) = 0;
@@ -349,10 +350,11 @@ class Endpoint : public task::Poller {
   virtual void free_registered(std::byte* memory, std::size_t bytes);
   // REQUIRES: called by destructors of derived classes that override free_registered.
   void free_buffers();
-  // The same for who waits for a batch that is being abandoned.
+  // Fabrics tell the listener by this.
   void tell_unsettled(NodeId node) {
     if (listener_ != nullptr) listener_->unsettled(node);
   }
+  void tell_unsettled(const Batch& batch);  // those of its verbs whose outcome is unknown
 
  private:
   friend class Buffer;
@@ -361,7 +363,6 @@ class Endpoint : public task::Poller {
     std::size_t bytes;
   };
   bool start(Batch& batch);  // prepares, posts, counts
-  void tell_unsettled(const Batch& batch);
   // Makes every verb ready to be posted, and adds the batch to `cost`. False: it was refused.
   bool prepare(Batch& batch, Counters& cost);
   // Makes a masked CAS a CAS where it is emulated.

@@ -1,6 +1,7 @@
 #include "pool/abandoned_locks.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace pando::pool {
@@ -26,8 +27,13 @@ Task<Status> AbandonedLocks::take_back(Operation& op) {
     mine = abandoned_;
   }
   Status all;
+  std::set<fabric::NodeId> silent;  // not asked again and again, each time for as long as it takes
   for (const Abandoned& each : mine) {
-    if (Status done = co_await take_back(op, each); !done) {
+    if (silent.contains(each.at.node())) continue;
+    Status done = co_await take_back(op, each);
+    // Nothing stands in memory that is lost.
+    if (!done && done.error().code() != ErrorCode::kDataLost) {
+      silent.insert(each.at.node());
       all = std::move(done);
       continue;
     }

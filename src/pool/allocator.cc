@@ -76,6 +76,8 @@ std::uint64_t Allocator::inherited() const {
   return state_->inherited_blocks.load(std::memory_order_relaxed);
 }
 
+void Allocator::begin_incarnations_at(std::uint32_t last) { state_->before_first = last; }
+
 // ---- Taking ----
 
 std::optional<Block> Allocator::State::take(BlockKind kind, std::size_t size_class) {
@@ -87,6 +89,7 @@ std::optional<Block> Allocator::State::take(BlockKind kind, std::size_t size_cla
   }
   if (!block) block = free.take_fresh(kind, size_class);
   if (!block) return std::nullopt;
+  if (block->incarnation == 0) block->incarnation = before_first;
   ++block->incarnation;
   allocated.fetch_add(1, std::memory_order_relaxed);
   return block;

@@ -113,10 +113,12 @@ struct Allocator::State {
   std::deque<Stash> stashes;  // by stamp
   std::size_t next_node =
       0;  // of those in use, where the next run is looked for first: load spreads
-  std::uint64_t last_seen = 0;  // allocated + freed, at the last collect()
+  std::uint32_t before_first = 0;  // begin_incarnations_at()
+  std::uint64_t last_seen = 0;     // allocated + freed, at the last collect()
   Ledger ledger;
 
   // The housekeeper's alone.
+  std::size_t page_limit = Ledger::kUsualPages;
   std::uint64_t chain = 0;   // the first page of this compute node's slot
   bool chain_known = false;  // it was read
   bool inherited = false;    // nothing of a predecessor's is listed there any more

@@ -168,14 +168,22 @@ Task<Result<IndexRecord>> Catalogue::create_in(Operation& op, std::size_t entry,
   bytes.maker_word = node_.membership().self();
   Buffer buffer = op.buffer(sizeof(bytes));
   std::memcpy(buffer.data(), &bytes, sizeof(bytes));
-  constexpr std::size_t kAfterState = sizeof(bytes.state_word);
+  constexpr std::size_t kRoot = offsetof(CatalogueEntry, root_word);
+  constexpr std::size_t kAfterUsers = offsetof(CatalogueEntry, format_version);
   Batch batch(op.cost());
-  batch.write(catalogue_address(entry) + kAfterState, buffer.data() + kAfterState,
-              sizeof(bytes) - kAfterState);
-  // After the WRITE, so an entry with a state has its bytes.
-  batch.compare_swap(state_address(entry), 0, entry_word(id, EntryState::kCreating));
-  if (Status made = co_await op.submit(batch); !made) co_return fail(made.error());
-  if (!batch[1].succeeded()) co_return fail(corrupt(entry));
+  batch.write(catalogue_address(entry) + kRoot, buffer.data() + kRoot, sizeof(bytes.root_word));
+  // Not the users: newcomers clear their bits at any time, by atomics, which a WRITE must not race
+  // (rule 7 of verbs.h). Bits that are set there are of compute nodes that have gone.
+  batch.write(catalogue_address(entry) + kAfterUsers, buffer.data() + kAfterUsers,
+              sizeof(bytes) - kAfterUsers);
+  // After the WRITEs, so an entry with a state has its bytes.
+  const std::size_t swap =
+      batch.compare_swap(state_address(entry), 0, entry_word(id, EntryState::kCreating));
+  if (Status made = co_await op.submit(batch); !made) {
+    change_later(entry, entry_word(id, EntryState::kCreating), 0);
+    co_return fail(made.error());
+  }
+  if (!batch[swap].succeeded()) co_return fail(corrupt(entry));
   bytes.state_word = entry_word(id, EntryState::kCreating);
   co_return record_of(bytes, entry);
 }
@@ -196,7 +204,28 @@ Task<Status> Catalogue::publish(Operation& op, const IndexRecord& record) {
 }
 
 Task<Status> Catalogue::abandon(Operation& op, const IndexRecord& record) {
-  co_return co_await change(op, record, entry_word(record.index_id, EntryState::kCreating), 0);
+  Status abandoned =
+      co_await change(op, record, entry_word(record.index_id, EntryState::kCreating), 0);
+  if (!abandoned && abandoned.error().code() != ErrorCode::kNotFound) {
+    change_later(record.entry, entry_word(record.index_id, EntryState::kCreating), 0);
+  }
+  co_return abandoned;
+}
+
+Task<Status> Catalogue::withdraw(Operation& op, const IndexRecord& record) {
+  Status withdrawn = co_await change(op, record, entry_word(record.index_id, EntryState::kCreating),
+                                     entry_word(record.index_id, EntryState::kDropping));
+  if (!withdrawn && withdrawn.error().code() != ErrorCode::kNotFound) {
+    change_later(record.entry, entry_word(record.index_id, EntryState::kCreating), 0);
+    change_later(record.entry, entry_word(record.index_id, EntryState::kDropping), 0);
+  }
+  co_return withdrawn;
+}
+
+// No other entry ever has this word, so it is as good as a lock's.
+void Catalogue::change_later(std::size_t entry, std::uint64_t from, std::uint64_t to) {
+  node_.abandoned_locks().add(state_address(entry), from, ~std::uint64_t{0}, to);
+  node_.kick();
 }
 
 // ---- Open and close ----
@@ -212,6 +241,7 @@ Task<Result<IndexRecord>> Catalogue::open(Operation& op, std::string_view name) 
   } else if (found->place && entry_state(found->entry.state_word) == EntryState::kLive) {
     opened = record_of(found->entry, *found->place);
     if (Status marked = co_await mark_user(op, *found->place, true); !marked) {
+      doubt(*found->place);
       opened = fail(marked.error());
     } else {
       opened_[*found->place].fetch_add(1);
@@ -222,14 +252,32 @@ Task<Result<IndexRecord>> Catalogue::open(Operation& op, std::string_view name) 
 }
 
 Task<Status> Catalogue::close(Operation& op, const IndexRecord& record) {
-  CatalogueLock lock(*this);
+  std::atomic<std::uint32_t>& opened = opened_[record.entry];
+  if (opened.load() == 0 || opened.fetch_sub(1) > 1) co_return Status{};
+  doubt(record.entry);
+  co_return co_await take_marks_back(op, true);
+}
+
+void Catalogue::doubt(std::size_t entry) {
+  unsure_[entry].store(true);
+  any_unsure_.store(true);
+}
+
+Task<Status> Catalogue::take_marks_back(Operation& op, bool patient) {
+  if (!any_unsure_.load(std::memory_order_relaxed)) co_return Status{};
+  CatalogueLock lock(*this, patient);
   if (Status locked = co_await lock.acquire(op); !locked) co_return fail(locked.error());
-  Status closed;
-  if (opened_[record.entry].load() > 0 && opened_[record.entry].fetch_sub(1) == 1) {
-    closed = co_await mark_user(op, record.entry, false);
+  any_unsure_.store(false);
+  Status all;
+  for (std::size_t entry = 0; entry < kMaxIndexes; ++entry) {
+    if (!unsure_[entry].exchange(false) || opened_[entry].load() > 0) continue;
+    if (Status cleared = co_await mark_user(op, entry, false); !cleared) {
+      doubt(entry);
+      all = cleared;
+    }
   }
   const Status released = co_await lock.release(op);
-  co_return after(std::move(closed), released);
+  co_return all ? released : all;
 }
 
 // By compare-and-swap, as newcomers clear their bits without the lock.
@@ -300,13 +348,23 @@ Task<Result<IndexRecord>> Catalogue::drop_in(Operation& op, const Found& found) 
   batch.write_word(catalogue_address(record.entry) + offsetof(CatalogueEntry, maker_word), &maker);
   batch.compare_swap(state_address(record.entry), found.entry.state_word,
                      entry_word(record.index_id, EntryState::kDropping));
-  if (Status marked = co_await op.submit(batch); !marked) co_return fail(marked.error());
+  if (Status marked = co_await op.submit(batch); !marked) {
+    // Nothing of it is freed yet: it becomes what it was.
+    change_later(record.entry, entry_word(record.index_id, EntryState::kDropping),
+                 found.entry.state_word);
+    co_return fail(marked.error());
+  }
   if (!batch[1].succeeded()) co_return fail(corrupt(record.entry));
   co_return record;
 }
 
 Task<Status> Catalogue::finish_drop(Operation& op, const IndexRecord& record) {
-  co_return co_await change(op, record, entry_word(record.index_id, EntryState::kDropping), 0);
+  Status finished =
+      co_await change(op, record, entry_word(record.index_id, EntryState::kDropping), 0);
+  if (!finished && finished.error().code() != ErrorCode::kNotFound) {
+    change_later(record.entry, entry_word(record.index_id, EntryState::kDropping), 0);
+  }
+  co_return finished;
 }
 
 // ---- List ----

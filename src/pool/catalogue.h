@@ -11,6 +11,10 @@
 //
 // create() is in two steps so that an index can build its first nodes between them.
 //
+// What ends with an unknown outcome does not block a name for as long as this compute node lives:
+// an entry that it may have begun to create is emptied by its housekeeper (abandoned_locks.h), and
+// so is its mark as a user of an index that it does not use (tidy()).
+//
 // Names are 1 to kMaxIndexName bytes of UTF-8 without control characters (U+0000 to U+001F,
 // U+007F). Thread-safe.
 #pragma once
@@ -54,9 +58,13 @@ class Catalogue {
   Task<Result<IndexRecord>> begin_create(Operation& op, std::string_view name,
                                          std::uint32_t format_version, std::string_view options);
   Task<Status> publish(Operation& op, const IndexRecord& record);
+  // Gives up, before the index has any blocks.
   Task<Status> abandon(Operation& op, const IndexRecord& record);
+  // The same where it has some: free them, then finish_drop(). kNotFound: it was published.
+  Task<Status> withdraw(Operation& op, const IndexRecord& record);
 
-  // kNotFound. Marks this compute node as a user until close() has been called as often.
+  // kNotFound. Marks this compute node as a user until close() has been called as often: an error
+  // of that means that the mark is taken back later, by the housekeeper.
   Task<Result<IndexRecord>> open(Operation& op, std::string_view name);
   Task<Status> close(Operation& op, const IndexRecord& record);
 
@@ -68,6 +76,10 @@ class Catalogue {
   // Those that are live.
   Task<Result<std::vector<IndexRecord>>> list(Operation& op);
 
+  // The housekeeper's: takes marks back that an open or close may have left, unless the catalogue
+  // is locked now. Costs nothing where none has.
+  Task<Status> tidy(Operation& op) { return take_marks_back(op, false); }
+
  private:
   friend class CatalogueLock;
   struct Found;
@@ -78,12 +90,19 @@ class Catalogue {
   Task<Result<IndexRecord>> drop_in(Operation& op, const Found& found);
   Task<Result<std::uint32_t>> users(Operation& op, const CatalogueEntry& entry);
   Task<Status> mark_user(Operation& op, std::size_t entry, bool uses);
+  Task<Status> take_marks_back(Operation& op, bool patient);
+  void doubt(std::size_t entry);
+  void change_later(std::size_t entry, std::uint64_t from, std::uint64_t to);
   Task<Status> change(Operation& op, const IndexRecord& record, std::uint64_t from,
                       std::uint64_t to);
 
   ComputeNode& node_;
   std::atomic<bool> locked_{false};  // by a coroutine of this compute node
-  std::array<std::atomic<std::uint32_t>, kMaxIndexes> opened_{};  // changed under the lock
+  // Grows under the lock, so that who finds 0 there with the lock held may take the mark back.
+  std::array<std::atomic<std::uint32_t>, kMaxIndexes> opened_{};
+  // This compute node may be marked as a user, though opened_ is 0.
+  std::array<std::atomic<bool>, kMaxIndexes> unsure_{};
+  std::atomic<bool> any_unsure_{false};
 };
 
 }  // namespace pando::pool

@@ -24,6 +24,7 @@ CatalogueLock::~CatalogueLock() {
 
 Task<Status> CatalogueLock::acquire(Operation& op) {
   for (Pause pause(op); catalogue_.locked_.exchange(true, std::memory_order_acquire);) {
+    if (!patient_) co_return fail(ErrorCode::kBusy, "the catalogue is locked");
     if (Status waited = co_await pause.wait("the catalogue"); !waited) co_return waited;
   }
   flag_ = true;
@@ -46,12 +47,15 @@ Task<Status> CatalogueLock::acquire_word(Operation& op) {
     expected = 0;
     if (seen == 0) continue;
     const auto holder = static_cast<OwnerId>(seen >> 32);
-    auto gone = co_await node.membership().gone(op, holder);
+    // With the flag ours, a word of this compute node is one that somebody here has abandoned.
+    auto gone = holder == node.membership().self() ? Result<bool>(true)
+                                                   : co_await node.membership().gone(op, holder);
     if (!gone) co_return fail(gone.error());
     if (*gone) {
       expected = seen;
       continue;
     }
+    if (!patient_) co_return fail(ErrorCode::kBusy, "the catalogue is locked");
     op.count_retry();
     if (Status waited = co_await pause.wait("the catalogue"); !waited) {
       co_return fail(

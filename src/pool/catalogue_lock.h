@@ -13,7 +13,9 @@ namespace pando::pool {
 
 class CatalogueLock {
  public:
-  explicit CatalogueLock(Catalogue& catalogue) : catalogue_(catalogue) {}
+  // Who is not patient does not wait for another holder (kBusy).
+  explicit CatalogueLock(Catalogue& catalogue, bool patient = true)
+      : catalogue_(catalogue), patient_(patient) {}
   ~CatalogueLock();  // gives the local flag back, and abandons a word that may still be there
   CatalogueLock(const CatalogueLock&) = delete;
   CatalogueLock& operator=(const CatalogueLock&) = delete;
@@ -26,6 +28,7 @@ class CatalogueLock {
   Task<Status> acquire_word(Operation& op);
 
   Catalogue& catalogue_;
+  const bool patient_;
   bool flag_ = false;
   std::uint64_t word_ = 0;  // ours in far memory, as far as one knows
 };

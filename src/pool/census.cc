@@ -64,9 +64,9 @@ void look(std::span<const Piece> pieces, std::uint64_t begin, std::uint64_t end,
   std::uint64_t block = 0;  // of the piece that ends at `at`
   const auto gap_to = [&](std::uint64_t next) {
     const std::uint64_t to_chunk = kChunkBytes - (at - begin) % kChunkBytes;
-    // The rest of a chunk where no other block fits is no loss.
-    const bool rest = to_chunk < block && to_chunk <= next - at;
-    census.other += next - at - (rest ? to_chunk : 0);
+    // The rest of a chunk where no other block fits is no loss, be there blocks in use before it.
+    const std::uint64_t rest = block != 0 && to_chunk <= next - at ? to_chunk % block : 0;
+    census.other += next - at - rest;
   };
   for (const Piece& piece : pieces) {
     if (piece.begin < at) {
@@ -90,7 +90,8 @@ Task<Result<Census>> take_census(Operation& op, std::span<const Allocator* const
   for (const Allocator* allocator : living) {
     for (const FreeRun& run : allocator->held()) pieces.push_back(piece_of(run));
   }
-  const std::vector<NodeId> nodes = op.node().memory_nodes().all();
+  std::vector<NodeId> nodes = op.node().memory_nodes().all();
+  std::ranges::sort(nodes);  // as the pieces are; those that were added are in the order they came
   for (const NodeId node : nodes) {
     if (Status added = co_await add_stacks(op, node, pieces); !added) co_return fail(added.error());
   }

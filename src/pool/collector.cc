@@ -191,7 +191,7 @@ Task<Result<bool>> Allocator::give_back_all(Operation& op) {
       co_return fail(given.error());
     }
   }
-  const bool all = state_->waiting() == 0;
+  const bool all = state_->waiting() == 0 || base::mutated(base::Mutant::kClosedLedger);
   const Status told = all ? co_await state_->close_ledger(op) : co_await state_->finish_ledger(op);
   if (!told) co_return fail(told.error());
   co_return all;

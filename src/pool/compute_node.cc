@@ -4,6 +4,7 @@
 #include <cassert>
 #include <cstring>
 
+#include "base/mutants.h"
 #include "pool/format.h"
 #include "pool/layout.h"
 
@@ -16,6 +17,8 @@ using fabric::NodeId;
 
 // How long close() waits for retired blocks to become safe; what is not by then, others settle.
 constexpr std::size_t kCloseRounds = 100;
+// How long it waits for memory nodes that do not answer, before it is a death.
+constexpr int kRestLeases = 4;
 
 }  // namespace
 
@@ -52,32 +55,57 @@ Task<Status> ComputeNode::open(Session& session) {
 }
 
 Task<Status> ComputeNode::close(Session& session) {
+  const auto heart = std::make_shared<Heart>();
+  session.worker().spawn(keep_beating(session, heart));
   // An operation each time, so that it does not itself hold the epoch.
   for (std::size_t round = 0; round < kCloseRounds && allocator_.waiting() > 0; ++round) {
     const std::uint64_t before = epochs_.current();
-    if (Status done = co_await upkeep(session); !done) co_return done;
+    if (!co_await upkeep(session)) break;
     if (epochs_.current() == before) co_await session.worker().sleep_for(hurried_beat());
   }
   limbo_.collect();
-  if (Status resting = co_await come_to_rest(session); !resting) co_return resting;
-  Operation op(session);
-  const Result<bool> all_given = co_await allocator_.give_back_all(op);
+  const Result<bool> all_given = co_await come_to_rest(session);
+  const bool proves = !base::mutated(base::Mutant::kNoRest);
+  heart->stopped = true;
+  while (heart->beating) co_await session.worker().yield();
   if (!all_given) co_return fail(all_given.error());
-  if (Status proved = co_await prove_rest(op); !proved) co_return proved;
+  Operation op(session);
+  if (Status proved = proves ? co_await prove_rest(op) : Status{}; !proved) co_return proved;
   co_return co_await membership_.leave(op, !*all_given);
 }
 
-// Steps 2 and 3 of leaving may need a memory node that cannot be reached now, but soon. The heart
-// beats on meanwhile: who leaves is not dead yet.
-Task<Status> ComputeNode::come_to_rest(Session& session) {
-  for (const task::TimePoint until = session.worker().now() + task::Duration(options_.lease);;) {
+// Who is about to leave is not dead yet, however long that takes. It is over some time after it was
+// stopped, and touches nothing from then on but `heart`.
+Task<void> ComputeNode::keep_beating(Session& session, std::shared_ptr<Heart> heart) {
+  for (;;) {
+    co_await session.worker().sleep_for(beat());
+    if (heart->stopped) co_return;
+    heart->beating = true;
     {
       Operation op(session);
-      const Status freed = co_await abandoned_locks_.take_back(op);
-      const Status settled = co_await unsettled_.settle(op);
-      if (freed && settled) co_return Status{};
-      if (session.worker().now() >= until) co_return freed ? settled : freed;
-      if (Status beat = co_await membership_.beat(op); !beat) co_return beat;
+      (void)co_await membership_.beat(op);
+    }
+    heart->beating = false;
+    if (heart->stopped) co_return;
+  }
+}
+
+// Step 2 of leaving, and giving back what is free. It may need a memory node that cannot be reached
+// now, but soon. Whether all could be given back: Allocator::give_back_all().
+Task<Result<bool>> ComputeNode::come_to_rest(Session& session) {
+  for (const task::TimePoint until = session.worker().now() + kRestLeases * options_.lease;;) {
+    {
+      Operation op(session);
+      const bool rests = !base::mutated(base::Mutant::kNoRest);
+      const Status freed = rests ? co_await abandoned_locks_.take_back(op) : Status{};
+      const Status settled = rests ? co_await unsettled_.settle(op) : Status{};
+      const Result<bool> given = freed && settled ? co_await allocator_.give_back_all(op)
+                                                  : Result<bool>(fail(ErrorCode::kUnavailable));
+      if (given && (!unsettled_.any() || !rests)) co_return given;
+      if (session.worker().now() >= until) {
+        co_return freed ? settled ? given : Result<bool>(fail(settled.error()))
+                        : Result<bool>(fail(freed.error()));
+      }
     }
     co_await session.worker().sleep_for(hurried_beat());
   }
@@ -122,21 +150,20 @@ void ComputeNode::remove_session(Session* session) {
 
 // ---- Housekeeping ----
 
-// Each part whatever became of the others: a memory node that does not answer must not keep locks
-// at another one.
+// Each part whatever became of the others: a memory node that does not answer must not keep locks,
+// or calls that wait for them, at another one. What could not be done is done the next time; only
+// the pool's tables, which the beat needs, are needed by all.
 Task<Status> ComputeNode::upkeep(Session& session) {
   Operation op(session);
   co_await allocator_.tell(op);  // first: until then what was taken dies with this compute node
-  const Status beat = co_await membership_.beat(op);
+  Status beat = co_await membership_.beat_and_look_after(op);
   if (!beat && beat.error().code() == ErrorCode::kFenced) co_return beat;
   co_await memory_nodes_.look(op);
-  const Status freed = co_await abandoned_locks_.take_back(op);
-  const Status settled = co_await unsettled_.settle(op);
-  const Status collected = co_await allocator_.collect(op);
-  for (const Status& each : {beat, freed, settled, collected}) {
-    if (!each) co_return each;
-  }
-  co_return Status{};
+  (void)co_await abandoned_locks_.take_back(op);
+  (void)co_await unsettled_.settle(op);
+  (void)co_await catalogue_.tidy(op);
+  (void)co_await allocator_.collect(op);
+  co_return beat;
 }
 
 Task<void> ComputeNode::housekeeping(Session& session) {
@@ -165,8 +192,9 @@ Task<void> ComputeNode::housekeeping(Session& session) {
   while (!ticker.done()) co_await worker.sleep_for(hurried_beat());
 }
 
+// Until the last upkeep has ended, which may take as long as any.
 Task<void> ComputeNode::tick(Session& session) {
-  while (!stopping_.load()) {
+  while (!stopping_.load() || at_upkeep_) {
     co_await session.worker().sleep_for(beat());
     wakeup_.set();
     if (!at_upkeep_) continue;

@@ -103,7 +103,12 @@ class ComputeNode {
   void remove_session(Session* session);
 
   Task<Status> upkeep(Session& session);
-  Task<Status> come_to_rest(Session& session);
+  Task<Result<bool>> come_to_rest(Session& session);
+  struct Heart {
+    bool stopped = false;
+    bool beating = false;
+  };
+  Task<void> keep_beating(Session& session, std::shared_ptr<Heart> heart);
   Task<Status> prove_rest(Operation& op);
   Task<void> tick(Session& session);
   task::Duration beat() const {

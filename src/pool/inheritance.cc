@@ -192,7 +192,7 @@ Task<void> Allocator::State::keep_ledger(Operation& op) {
   for (;;) {
     auto lacking = co_await write_ledger(op);
     if (!lacking || *lacking == 0 || op.worker().now() < next_growth) co_return;
-    const std::size_t room = Ledger::kMaxPages - ledger_pages();
+    const std::size_t room = page_limit - std::min(page_limit, ledger_pages());
     if (room == 0) co_return;
     if (Status grown = co_await grow_ledger(op, std::min(room, *lacking)); !grown) {
       next_growth = op.worker().now() + node.options().lease;  // there may be no room
@@ -249,7 +249,7 @@ std::vector<Allocator::State::Draft> Allocator::State::draft(std::size_t& lackin
     for (const FreeRun& run : free.held(kind, size_class)) made.rows.push_back({.run = run});
   }
   if (drafts.empty()) return {};
-  std::size_t room = Ledger::kMaxPages * LedgerPage::kEntries;
+  std::size_t room = page_limit * LedgerPage::kEntries;
   retired.for_each([&](const Block& block, std::uint64_t stamp) {
     const auto of_class = drafts.find(class_index(block.kind, block.size_class));
     if (of_class == drafts.end()) return true;
@@ -268,7 +268,7 @@ std::vector<Allocator::State::Draft> Allocator::State::draft(std::size_t& lackin
     }
     if (made.pages.size() < needed) {
       lacking += needed - made.pages.size();
-      if (ledger.size() < Ledger::kMaxPages) free.touch(made.kind, made.size_class);
+      if (ledger.size() < page_limit) free.touch(made.kind, made.size_class);
     }
     made.unneeded = ledger.marks(made.kind, made.size_class);
     std::erase_if(made.unneeded,
@@ -404,10 +404,18 @@ Task<Status> Allocator::State::finish_ledger(Operation& op) {
   if (!inherited) {
     if (Status done = co_await inherit(op); !done) co_return done;
   }
+  page_limit = Ledger::kMaxPages;
+  {
+    const std::scoped_lock lock(mutex);
+    retired.for_each([&](const Block& block, std::uint64_t /*stamp*/) {
+      free.touch(block.kind, block.size_class);
+      return true;
+    });
+  }
   for (;;) {
     const auto lacking = co_await write_ledger(op);
     if (!lacking) co_return fail(lacking.error());
-    const std::size_t room = Ledger::kMaxPages - ledger_pages();
+    const std::size_t room = page_limit - std::min(page_limit, ledger_pages());
     if (*lacking == 0 || room == 0) co_return Status{};
     if (Status grown = co_await grow_ledger(op, std::min(room, *lacking)); !grown) co_return grown;
   }
@@ -468,6 +476,7 @@ Task<Status> Allocator::State::settle(Operation& op, std::uint64_t head, bool ow
     if (listed != kClasses) {
       if (Status done = co_await settle_class(op, pages); !done) {
         all = done;
+        if (done.error().code() == ErrorCode::kUnavailable) co_return all;  // so will be the others
         continue;
       }
     }

@@ -95,8 +95,10 @@ constexpr std::size_t page_bytes(std::size_t rows) {
 // thread-safe: the Allocator's mutex guards it.
 class Ledger {
  public:
-  // In all 64 KiB of far memory, for some 4000 blocks.
-  static constexpr std::size_t kMaxPages = 32;
+  // While the compute node works, so that writing them takes little: 64 KiB, for some 4000 blocks.
+  static constexpr std::size_t kUsualPages = 32;
+  // When it leaves with blocks retired: some 129,000.
+  static constexpr std::size_t kMaxPages = 1024;
 
   struct Page {
     fabric::Address at;

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "base/mutants.h"
@@ -81,6 +82,7 @@ struct Membership::State {
   Task<Result<bool>> claim(Operation& op, const Snapshot& seen);
   Task<Status> forget_predecessor(Operation& op);
   Task<Status> first_announcement(Operation& op);
+  Task<Result<std::optional<Buffer>>> beat_in_turn(Operation& op);
   Task<Result<Buffer>> beat(Operation& op);
   // What of the pulse is written: the last word only where the pool has grown, or can.
   std::size_t pulse_bytes() const {
@@ -93,6 +95,7 @@ struct Membership::State {
   bool suspected(std::size_t slot, std::uint64_t owner_word, std::uint64_t heartbeat,
                  task::TimePoint now);
   Task<Result<bool>> bury(Operation& op, std::size_t slot, std::uint64_t owner_word);
+  static Task<Status> shut_out(Operation& op, fabric::ClientId client);
   void grow_watches(std::size_t slots);
   void want(std::uint64_t epoch);
   Task<Result<std::optional<std::size_t>>> take_estate(Operation& op);
@@ -101,6 +104,7 @@ struct Membership::State {
   std::atomic<OwnerId> self{0};
   std::atomic<bool> beating{false};
   std::atomic<bool> looking_after{false};
+  std::atomic<std::uint64_t> heart{0};  // beats so far, with those of predecessors in the slot
   std::atomic<std::uint64_t> wanted{0};
   std::atomic<bool> estates{false};  // the last beat saw slots of the dead that have a ledger
   // The beating coroutine's alone.
@@ -220,7 +224,8 @@ Task<Status> Membership::State::first_announcement(Operation& op) {
   if (Status read = co_await op.submit(look); !read) co_return read;
   const Snapshot seen(buffer);
   // The heartbeat goes on from the predecessor's, so that watchers see it move.
-  pulse = {seen.epoch(), seen.slot(0).heartbeat_word + 1, seen.slot(0).nodes_word};
+  heart.store(seen.slot(0).heartbeat_word + 1);
+  pulse = {seen.epoch(), heart.load(), seen.slot(0).nodes_word};
   Batch batch(op.cost());
   batch.write(slot + offsetof(MemberSlot, epoch_word), reinterpret_cast<std::byte*>(pulse.data()),
               pulse_bytes());
@@ -249,7 +254,8 @@ namespace {
 // One at a time; the flag is given back even if the coroutine is destroyed while it waits.
 class Turn {
  public:
-  explicit Turn(std::atomic<bool>& taken) : taken_(taken), mine_(!taken.exchange(true)) {}
+  explicit Turn(std::atomic<bool>& taken, bool wanted = true)
+      : taken_(taken), mine_(wanted && !taken.exchange(true)) {}
   ~Turn() {
     if (mine_) taken_.store(false);
   }
@@ -264,27 +270,48 @@ class Turn {
 
 }  // namespace
 
-// Who looks after the silent may wait long for a memory node that does not answer; the heart beats
-// on meanwhile, by another coroutine or thread.
 Task<Status> Membership::beat(Operation& op) {
-  Result<Buffer> slots = fail(ErrorCode::kBusy);
-  {
-    const Turn turn(state_->beating);
-    if (!turn || self() == 0) co_return Status{};
-    slots = co_await state_->beat(op);
-  }
+  const auto slots = co_await state_->beat_in_turn(op);
+  if (!slots) co_return fail(slots.error());
+  co_return Status{};
+}
+
+Task<Status> Membership::beat_and_look_after(Operation& op) {
+  const auto slots = co_await state_->beat_in_turn(op);
   if (!slots) co_return fail(slots.error());
   const Turn turn(state_->looking_after);
-  if (!turn) co_return Status{};
-  const Snapshot seen(*slots);
+  if (!turn || !*slots) co_return Status{};
+  const Turn heart(state_->beating, base::mutated(base::Mutant::kFenceStopsHeart));
+  const Snapshot seen(**slots);
   co_return co_await state_->look_after(op, seen, seen.members());
+}
+
+// Nothing: another one is at it, or this compute node has left.
+Task<Result<std::optional<Buffer>>> Membership::State::beat_in_turn(Operation& op) {
+  std::optional<Buffer> slots;
+  if (self.load() == 0) co_return slots;
+  const Turn turn(beating);
+  if (!turn) {
+    if (base::mutated(base::Mutant::kFenceStopsHeart)) co_return slots;
+    const std::uint64_t beats = heart.fetch_add(1) + 1;
+    Batch batch(op.cost());
+    batch.write_word(member_address(owner_slot(self.load())) + offsetof(MemberSlot, heartbeat_word),
+                     &beats);
+    if (Status written = co_await op.submit(batch); !written) co_return fail(written.error());
+    co_return slots;
+  }
+  Result<Buffer> seen = co_await beat(op);
+  if (!seen) co_return fail(seen.error());
+  slots = std::move(*seen);
+  co_return slots;
 }
 
 // Returns the slots as they were seen.
 Task<Result<Buffer>> Membership::State::beat(Operation& op) {
   const std::size_t own_slot = owner_slot(self.load());
   // Announcing never goes back: joining announced more than its own operation's pin would allow.
-  pulse = {std::max(pulse[0], node.announceable()), pulse[1] + 1, node.memory_nodes().known()};
+  pulse = {std::max(pulse[0], node.announceable()), heart.fetch_add(1) + 1,
+           node.memory_nodes().known()};
   Batch batch(op.cost());
   // First, so that the READ of the slots comes after it.
   batch.write(member_address(own_slot) + offsetof(MemberSlot, epoch_word),
@@ -367,26 +394,33 @@ bool Membership::State::suspected(std::size_t slot, std::uint64_t owner_word,
   return watch.silent >= lease;
 }
 
-// True: the slot's owner can do nothing any more. False: it cannot be shut out yet.
+// True: the slot's owner can do nothing any more. False: it cannot be shut out yet. kUnavailable: a
+// memory node did not answer; that is tried again, by the next beat or by who waits.
 Task<Result<bool>> Membership::State::bury(Operation& op, std::size_t slot,
                                            std::uint64_t owner_word) {
   Slot dead = Slot::from_word(owner_word);
-  if (!base::mutated(base::Mutant::kNoFence)) {
-    // What cannot be done now is tried again: by the next beat, or by who waits.
-    const Status fenced = co_await op.endpoint().fence(dead.client);
-    if (!fenced && fenced.error().code() == ErrorCode::kFenced) co_return fail(fenced.error());
-    if (!fenced) co_return false;
-  }
-  if (self.load() == 0) {  // nobody has waited for this one to know all memory nodes
+  Status fenced = co_await shut_out(op, dead.client);
+  if (fenced && self.load() == 0) {
+    // Nobody has waited for this one to know all memory nodes. It does now: whom the first fence
+    // shut out of node 0 can learn of no more of them, so a second one reaches all.
     auto complete = co_await node.memory_nodes().reaches_all(op);
     if (!complete || !*complete) co_return complete;
+    fenced = co_await shut_out(op, dead.client);
   }
+  const bool half = base::mutated(base::Mutant::kHalfFence);
+  if (!fenced && fenced.error().code() == ErrorCode::kBusy) co_return false;
+  if (!fenced && !half) co_return fail(fenced.error());
   dead.state = SlotState::kDead;
   Batch batch(op.cost());
   batch.compare_swap(owner_address(slot), owner_word, dead.word());
   if (Status buried = co_await op.submit(batch); !buried) co_return fail(buried.error());
   // Where the word was another, someone else has buried it.
   co_return true;
+}
+
+Task<Status> Membership::State::shut_out(Operation& op, fabric::ClientId client) {
+  if (base::mutated(base::Mutant::kNoFence)) co_return Status{};
+  co_return co_await op.endpoint().fence(client);
 }
 
 Task<Status> Membership::State::look_after(Operation& op, const Snapshot& seen, std::size_t slots) {
@@ -396,9 +430,11 @@ Task<Status> Membership::State::look_after(Operation& op, const Snapshot& seen, 
     if (Slot::from_word(slot.owner_word).state != SlotState::kAlive) continue;
     if (slot.owner_word == own_word) continue;
     if (!suspected(i, slot.owner_word, slot.heartbeat_word, now)) continue;
-    if (auto buried = co_await bury(op, i, slot.owner_word); !buried) {
-      co_return fail(buried.error());
-    }
+    const auto buried = co_await bury(op, i, slot.owner_word);
+    if (buried) continue;
+    // The others would wait for the same memory node, and what was seen gets old.
+    if (buried.error().code() == ErrorCode::kUnavailable) co_return Status{};
+    co_return fail(buried.error());
   }
   co_return Status{};
 }
@@ -419,7 +455,9 @@ Task<Result<bool>> Membership::gone(Operation& op, OwnerId owner) {
   if (!state_->suspected(place, seen.owner_word, seen.heartbeat_word, op.worker().now())) {
     co_return false;
   }
-  co_return co_await state_->bury(op, place, seen.owner_word);
+  auto buried = co_await state_->bury(op, place, seen.owner_word);
+  if (!buried && buried.error().code() == ErrorCode::kUnavailable) co_return false;
+  co_return buried;
 }
 
 // ---- What the dead leave ----
@@ -435,6 +473,15 @@ bool alive(const Snapshot& seen, fabric::ClientId client) {
 }
 
 }  // namespace
+
+Task<Result<bool>> Membership::lives(Operation& op, fabric::ClientId client) {
+  const Turn turn(state_->beating);
+  if (!turn) co_return true;
+  Batch batch(op.cost());
+  auto slots = co_await state_->read_slots(op, batch);
+  if (!slots) co_return fail(slots.error());
+  co_return alive(Snapshot(*slots), client);
+}
 
 Task<Result<std::optional<std::size_t>>> Membership::take_estate(Operation& op) {
   if (!state_->estates.load(std::memory_order_relaxed) || self() == 0) co_return std::nullopt;

@@ -77,10 +77,13 @@ class Membership {
   // does (docs/fabrics.md, "Leaving"). An error: whether the slot is still its own is not known,
   // and it will be taken for dead.
   Task<Status> leave(Operation& op, bool leaves_ledger);
-  // One beat: moves the heartbeat, announces the epoch, reads all slots, moves the global epoch
-  // where it can, and then looks after silent members, which may take long. kFenced once this node
-  // has been buried itself. Where another one is at either already, it leaves that alone.
+  // One beat: moves the heartbeat, announces the epoch, reads all slots, and moves the global epoch
+  // where it can. kFenced once this node has been buried itself. Where another one is at it, who
+  // may be held up, it moves the heartbeat alone.
   Task<Status> beat(Operation& op);
+  // The same, and looks after silent members: fences and buries those that are dead. That takes as
+  // long as memory nodes take to answer, so the heart must be kept beating by somebody else.
+  Task<Status> beat_and_look_after(Operation& op);
 
   // Memory is waiting for the global epoch to get to `epoch`: with the next beat, asks all compute
   // nodes to beat often until it is there. wanted() is the latest that anyone asked for.
@@ -90,6 +93,9 @@ class Membership {
   // True once `owner` can do nothing any more: it has left, or was buried (by this call, where its
   // lease has run out and the fence succeeded). False: alive as far as known, ask again later.
   Task<Result<bool>> gone(Operation& op, OwnerId owner);
+
+  // Whether a compute node that is not known to be dead has this id at the fabric.
+  Task<Result<bool>> lives(Operation& op, fabric::ClientId client);
 
   // The housekeeper's. A slot of the dead whose ledger is this compute node's to settle, from now
   // on until settled(), or until it is itself dead or gone; the same one again until then. Nothing:

@@ -20,7 +20,7 @@ using fabric::Buffer;
 using fabric::ClientId;
 
 // Far more often than nodes come; a READ each time. After a failure the node may hang, and each
-// attempt with it: then more seldom.
+// attempt with it: then more seldom. Shorter where leases are.
 constexpr task::Duration kBetweenLooks = std::chrono::milliseconds(100);
 constexpr task::Duration kAfterFailure = std::chrono::seconds(2);
 
@@ -119,7 +119,9 @@ MemoryNodes::List MemoryNodes::first(std::uint64_t added) const {
 Task<void> MemoryNodes::look(Operation& op) {
   if (!node_.fabric().may_grow() || op.worker().now() < next_look_) co_return;
   const Status looked = co_await look_once(op);
-  next_look_ = op.worker().now() + (looked ? kBetweenLooks : kAfterFailure);
+  const task::Duration lease = node_.options().lease;
+  next_look_ = op.worker().now() + (looked ? std::min<task::Duration>(kBetweenLooks, lease)
+                                           : std::min<task::Duration>(kAfterFailure, 8 * lease));
 }
 
 Task<Status> MemoryNodes::look_once(Operation& op) {
@@ -171,12 +173,14 @@ Task<Result<bool>> MemoryNodes::format(Operation& op, NodeId id) {
       formatter = {state, op.worker().now()};
       co_return false;
     }
-    // Formatting takes a few round trips. Who has not ended it in all of a lease is dead, or will
-    // be: it is shut out before its place is taken.
+    // Formatting takes a few round trips. Who has not ended it in all of a lease is shut out before
+    // its place is taken, once it is dead; one that lives may only be cut off from this node.
     if (state != 0) {
       if (op.worker().now() - formatter.since < task::Duration(node_.options().lease)) {
         co_return false;
       }
+      auto lives = co_await node_.membership().lives(op, static_cast<ClientId>(state));
+      if (!lives || *lives) co_return lives ? Result<bool>(false) : lives;
       if (!co_await op.endpoint().fence(static_cast<ClientId>(state))) co_return false;
     }
     auto taken = co_await swap_state(op, id, state, self);

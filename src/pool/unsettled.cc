@@ -1,43 +1,50 @@
 #include "pool/unsettled.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "base/mutants.h"
 #include "pool/layout.h"
 
 namespace pando::pool {
 
 void Unsettled::add(fabric::NodeId node, std::uint64_t epoch) {
+  if (base::mutated(base::Mutant::kUnsettledIsOver)) return;
   const std::scoped_lock lock(mutex_);
-  Held& held = held_[node];
-  held.epoch = std::min(held.epoch, epoch);
-  held.added = ++added_;
+  const auto [at, fresh] = held_.try_emplace(node, epoch);
+  at->second = std::min(at->second, epoch);
   update();
 }
 
 void Unsettled::update() {
   std::uint64_t least = kNone;
-  for (const auto& [node, held] : held_) least = std::min(least, held.epoch);
+  for (const Held* const all : {&held_, &settling_}) {
+    for (const auto& [node, epoch] : *all) least = std::min(least, epoch);
+  }
   oldest_.store(least, std::memory_order_release);
 }
 
 Task<Status> Unsettled::settle(Operation& op) {
   if (!any()) co_return Status{};
-  std::map<fabric::NodeId, Held> before;
+  Held now;
   {
     const std::scoped_lock lock(mutex_);
-    before = held_;
+    // Whoever was destroyed at this has left something.
+    for (const auto& [node, epoch] : std::exchange(held_, {})) {
+      const auto [at, fresh] = settling_.try_emplace(node, epoch);
+      at->second = std::min(at->second, epoch);
+    }
+    now = settling_;
   }
   Status all;
-  for (const auto& [node, held] : before) {
+  for (const auto& [node, epoch] : now) {
     const Status settled = co_await post_to(op, node);
     if (!settled && settled.error().code() != ErrorCode::kDataLost) {
       all = settled;
       continue;
     }
     const std::scoped_lock lock(mutex_);
-    // What came meanwhile was posted later, perhaps.
-    const auto now = held_.find(node);
-    if (now != held_.end() && now->second.added == held.added) held_.erase(now);
+    settling_.erase(node);
     update();
   }
   co_return all;

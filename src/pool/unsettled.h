@@ -35,21 +35,20 @@ class Unsettled {
   // The least epoch that is held; kNone where nothing is unsettled.
   std::uint64_t oldest() const { return oldest_.load(std::memory_order_acquire); }
   bool any() const { return oldest() != kNone; }
-  // What has come so far. Where a node cannot be reached, its own stays.
+  // What has come so far. Where a node cannot be reached, its own stays. For one coroutine at a
+  // time.
   Task<Status> settle(Operation& op);
 
  private:
-  struct Held {
-    std::uint64_t epoch = kNone;
-    std::uint64_t added = 0;  // how many have come, over all nodes, when the last one did
-  };
+  using Held = std::map<fabric::NodeId, std::uint64_t>;  // the least epoch at each node
+
   static Task<Status> post_to(Operation& op, fabric::NodeId node);
   void update();  // REQUIRES: mutex_
 
   std::atomic<std::uint64_t> oldest_{kNone};
   std::mutex mutex_;
-  std::uint64_t added_ = 0;
-  std::map<fabric::NodeId, Held> held_;
+  Held held_;      // what comes while settle() is at work is settled by the next
+  Held settling_;  // what it is at
 };
 
 }  // namespace pando::pool

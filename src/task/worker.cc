@@ -89,6 +89,9 @@ void Worker::spawn(Task<void> task) {
 }
 
 void Worker::drop_tasks() {
+  // What frames hold may close things, which lets others run, this worker on a simulated clock
+  // among them: only when it has nothing left that is destroyed.
+  const Resuming mark;
   for (Poller* poller : pollers_) poller->abandon();
   while (!detached_.empty()) {
     const std::coroutine_handle<> last = detached_.back();
@@ -134,7 +137,10 @@ bool Worker::run_ready() {
   if (!timers_.empty()) fire_timers();
   // Only what is ready now: those who yield must let pollers and timers in between.
   const std::size_t count = ready_.size();
-  for (std::size_t i = 0; i < count; ++i) ready_.pop_front().resume();
+  if (count > 0) {
+    const Resuming mark;
+    for (std::size_t i = 0; i < count; ++i) ready_.pop_front().resume();
+  }
 
   bool completed = false;
   for (std::size_t i = 0; i < pollers_.size(); ++i) completed |= pollers_[i]->poll();

@@ -13,6 +13,8 @@
 //  5. Tasks that have not ended when the worker is destroyed are destroyed with it. They may hold
 //     buffers and batches of endpoints, and endpoints are destroyed before their worker: whoever
 //     owns both calls drop_tasks() first.
+//  6. While it resumes or destroys coroutines its thread is marked (task/resuming.h), so that those
+//     who would block there can refuse.
 #pragma once
 
 #include <poll.h>
@@ -27,6 +29,7 @@
 #include <mutex>
 #include <vector>
 
+#include "task/resuming.h"
 #include <pando/task.h>
 
 namespace pando::task {
@@ -120,7 +123,10 @@ class Worker {
 
   // Resumes `task` now; its owner steps the worker until it is done. Not counted by spawned() and
   // crowded(): a lone plain call has the worker to itself.
-  void start(std::coroutine_handle<> task) { task.resume(); }
+  void start(std::coroutine_handle<> task) {
+    const Resuming mark;
+    task.resume();
+  }
   // One round: ready coroutines, pollers, timers; blocks when there is nothing to do.
   void step();
   // One round that never blocks. True where anything ran.

@@ -2,13 +2,19 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "cli/program.h"
+#include "fabric/node/process.h"
 
 namespace pando::cli {
 namespace {
@@ -22,6 +28,10 @@ INSTANTIATE_TEST_SUITE_P(
                       BadWord{"cluster sideways", "sideways", "--help"},
                       BadWord{"cluster up --nodes 0", "--nodes", "1 to 64"},
                       BadWord{"cluster up --size lots", "'lots'", "--size"},
+                      BadWord{"cluster up --size 60TiB", "--size: 60TiB can never fit",
+                              "give less"},
+                      BadWord{"cluster up --nodes 64 --size 1TiB", "1TiB", "of memory; give less"},
+                      BadWord{"memnode --size 60TiB", "size: 60TiB can never fit", "give less"},
                       BadWord{"memnode --size 2MiB --tls on", "--tls", "--key-file"},
                       BadWord{"memnode --size 2MiB --tls yes", "'yes'", "on"},
                       BadWord{"top nowhere", "nowhere", "HOST:PORT"},
@@ -105,6 +115,10 @@ TEST_F(ClusterCommand, GrowsWithEtcd) {
   EXPECT_THAT(up.output, HasSubstr("export PANDO_POOL='tcp:?etcd=http://127.0.0.1:"));
   const Outcome more = cluster("add --size 32MiB");
   ASSERT_EQ(more.code, 0) << more.output;
+  EXPECT_THAT(more.output, HasSubstr("the new one of 32MiB"));
+  const Outcome same = cluster("add");
+  ASSERT_EQ(same.code, 0) << same.output;
+  EXPECT_THAT(same.output, HasSubstr("the new one of 16MiB"));
   const Outcome status = cluster("status");
   EXPECT_EQ(status.code, 0) << status.output;
   EXPECT_THAT(status.output, HasSubstr("etcd http://127.0.0.1:"));
@@ -112,7 +126,7 @@ TEST_F(ClusterCommand, GrowsWithEtcd) {
                                   pool_in(up.output) + "'");
   EXPECT_EQ(bench.code, 0) << bench.output;
   const Outcome top = run_pando("top --count 1 --every 0.1 --json --dir '" + folder() + "'");
-  EXPECT_EQ(nlohmann::json::parse(top.output).size(), 2u);
+  EXPECT_EQ(nlohmann::json::parse(top.output).size(), 3u);
   EXPECT_EQ(cluster("down").code, 0);
   EXPECT_FALSE(std::filesystem::exists(folder()));
 }
@@ -139,6 +153,134 @@ TEST_F(ClusterCommand, DoesNotBelieveAFileOfSomethingElse) {
   EXPECT_THAT(down.output, HasSubstr("cluster.json' is not a cluster's"));
   std::ofstream(folder() + "/cluster.json") << "not json";
   EXPECT_THAT(cluster("down").output, HasSubstr("cluster.json' is not a cluster's"));
+}
+
+TEST_F(ClusterCommand, IsFoundAgainByTheWordsThatItPrints) {
+  const Outcome up = cluster("up --nodes 1 --size 16MiB");
+  ASSERT_EQ(up.code, 0) << up.output;
+  EXPECT_THAT(up.output, HasSubstr("pando top --dir '" + folder() + "'"));
+  EXPECT_THAT(up.output, HasSubstr("pando cluster down --dir '" + folder() + "'"));
+  // By another way there, too.
+  const Outcome down = run_pando("cluster down --dir '" + folder() + "/../cluster/'");
+  EXPECT_EQ(down.code, 0) << down.output;
+  EXPECT_THAT(down.output, HasSubstr("1 memory nodes ended"));
+  EXPECT_FALSE(std::filesystem::exists(folder()));
+}
+
+// What is in it may be a stranger's.
+class UntrustedFolder : public ClusterCommand {
+ protected:
+  void TearDown() override {
+    std::error_code ignored;
+    std::filesystem::permissions(folder(), std::filesystem::perms::owner_all, ignored);
+    if (geteuid() == 0) (void)!chown(folder().c_str(), 0, 0);
+    ClusterCommand::TearDown();
+  }
+  // Files as a cluster has them, with a process of the test's own.
+  void make_folder(const std::string& state) const {
+    std::filesystem::create_directories(folder());
+    std::filesystem::permissions(folder(), std::filesystem::perms::owner_all);
+    std::ofstream(folder() + "/cluster.json") << state;
+  }
+  void expect_refused(const std::string& why) const {
+    for (const std::string& command :
+         {std::string("cluster up --nodes 1 --size 16MiB"), std::string("cluster down"),
+          std::string("cluster status"), std::string("cluster add"),
+          std::string("top --count 1 --every 0.1")}) {
+      const Outcome refused = run_pando(command + " --dir '" + folder() + "'");
+      EXPECT_NE(refused.code, 0) << command;
+      EXPECT_THAT(refused.output, HasSubstr(why)) << command;
+    }
+    EXPECT_FALSE(std::filesystem::exists(folder() + "/key")) << "it was given the key";
+  }
+};
+
+TEST_F(UntrustedFolder, OfAnotherUserIsRefused) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can make another user's folder";
+  make_folder("{}");
+  ASSERT_EQ(chown(folder().c_str(), 12345, 12345), 0);
+  expect_refused("belongs to user 12345, not to user 0 who runs this");
+}
+
+TEST_F(UntrustedFolder, ThatOthersMayWriteIsRefused) {
+  make_folder("{}");
+  std::filesystem::permissions(folder(), std::filesystem::perms::all);
+  expect_refused("may be written by others (mode 777)");
+}
+
+TEST_F(UntrustedFolder, WithAnotherUsersFileIsRefused) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can make another user's file";
+  make_folder("{}");
+  ASSERT_EQ(chown((folder() + "/cluster.json").c_str(), 12345, 12345), 0);
+  expect_refused("cluster.json' belongs to user 12345");
+}
+
+TEST_F(UntrustedFolder, LinksAreNotFollowed) {
+  const std::string elsewhere = folder() + "-elsewhere";
+  std::filesystem::create_directories(elsewhere);
+  std::filesystem::create_symlink(elsewhere, folder());
+  const Outcome linked = cluster("up --nodes 1 --size 16MiB");
+  EXPECT_EQ(linked.code, 1);
+  EXPECT_THAT(linked.output, HasSubstr("symbolic links"));
+  EXPECT_TRUE(std::filesystem::is_empty(elsewhere));
+  std::filesystem::remove(folder());
+
+  // Where its files should be, neither.
+  make_folder("{}");
+  const std::string victim = elsewhere + "/victim";
+  std::ofstream(victim) << "precious";
+  for (const char* name : {"/0.log", "/key", "/cluster.json.new"}) {
+    std::filesystem::create_symlink(victim, folder() + name);
+  }
+  const Outcome up = cluster("up --nodes 1 --size 16MiB");
+  EXPECT_EQ(up.code, 0) << up.output;
+  std::string left;
+  std::getline(std::ifstream(victim), left);
+  EXPECT_EQ(left, "precious");
+  EXPECT_EQ(cluster("down").code, 0);
+
+  make_folder("{}");
+  std::filesystem::remove(folder() + "/cluster.json");
+  std::filesystem::create_symlink(victim, folder() + "/cluster.json");
+  EXPECT_THAT(cluster("down").output, HasSubstr("symbolic links"));
+}
+
+// The file names a process that runs, and when it began, but it is no memory node of this cluster.
+TEST_F(UntrustedFolder, OtherProcessesAreNotEnded) {
+  const pid_t other = fork();
+  if (other == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    execlp("sleep", "sleep", "1000", static_cast<char*>(nullptr));
+    _exit(127);
+  }
+  const auto words = [&] {
+    std::ifstream file("/proc/" + std::to_string(other) + "/cmdline");
+    return std::string((std::istreambuf_iterator<char>(file)), {});
+  };
+  while (!words().starts_with("sleep")) usleep(1000);
+  const std::uint64_t started = fabric::node::process_started(other);
+  make_folder(nlohmann::json{{"nodes",
+                              {{{"process", other},
+                                {"started", started},
+                                {"place", "127.0.0.1:1"},
+                                {"http", "127.0.0.1:2"}}}}}
+                  .dump());
+  const Outcome down = cluster("down");
+  EXPECT_EQ(down.code, 1);
+  EXPECT_THAT(down.output, HasSubstr("process " + std::to_string(other) + " may not be"));
+  EXPECT_EQ(waitpid(other, nullptr, WNOHANG), 0) << "it was ended";
+  EXPECT_TRUE(std::filesystem::exists(folder() + "/cluster.json"));
+  // Where it began at another time, the id is simply used again.
+  make_folder(nlohmann::json{{"nodes",
+                              {{{"process", other},
+                                {"started", started + 1},
+                                {"place", "127.0.0.1:1"},
+                                {"http", "127.0.0.1:2"}}}}}
+                  .dump());
+  EXPECT_EQ(cluster("down").code, 0);
+  EXPECT_EQ(waitpid(other, nullptr, WNOHANG), 0) << "it was ended";
+  kill(other, SIGKILL);
+  waitpid(other, nullptr, 0);
 }
 
 TEST_F(Program, TopSaysWhoDoesNotAnswer) {

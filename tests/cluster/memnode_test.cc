@@ -4,13 +4,17 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <thread>
 
 #include "cluster/daemon.h"
@@ -22,6 +26,11 @@ namespace {
 
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
+using ::testing::Not;
+
+#ifndef PANDO_BINARY
+#define PANDO_BINARY "pando"
+#endif
 
 std::string failure_of(std::vector<std::string> words, std::chrono::seconds patience = 30s) {
   try {
@@ -109,6 +118,89 @@ TEST(Memnode, SaysWhatIsWrong) {
               HasSubstr("'/no/such/file' cannot be opened"));
   EXPECT_THAT(failure_of({"--size", "2MiB", "--listen", "somewhere"}),
               HasSubstr("--listen: 'somewhere' is no address"));
+}
+
+TEST(Memnode, MoreThanTheMachineHasIsRefused) {
+  const std::string failure = failure_of({"--size", "60TiB", "--prefault"});
+  EXPECT_THAT(failure, HasSubstr("size: 60TiB can never fit"));
+  EXPECT_THAT(failure, HasSubstr("of memory; give less than that"));
+}
+
+// Shared memory of the test's own, removed at its end.
+class SharedName {
+ public:
+  explicit SharedName(const char* word)
+      : name_("pando-" + std::string(word) + "-" + std::to_string(getpid())) {}
+  ~SharedName() { shm_unlink(("/" + name_).c_str()); }
+  SharedName(const SharedName&) = delete;
+  SharedName& operator=(const SharedName&) = delete;
+  const std::string& get() const { return name_; }
+  bool exists() const { return access(("/dev/shm/" + name_).c_str(), F_OK) == 0; }
+
+ private:
+  std::string name_;
+};
+
+// The signal is there before the program is: it is heard within the first step.
+TEST(Memnode, IsStoppedWhileItPrefaults) {
+  const SharedName name("prefault");
+  std::string log = ::testing::TempDir() + "pando-prefault-XXXXXX";
+  const int file = mkstemp(log.data());
+  ASSERT_GE(file, 0);
+  const pid_t process = fork();
+  if (process == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    dup2(file, STDERR_FILENO);
+    sigset_t held;
+    sigemptyset(&held);
+    sigaddset(&held, SIGTERM);
+    sigprocmask(SIG_BLOCK, &held, nullptr);
+    kill(getpid(), SIGTERM);
+    execlp(PANDO_BINARY, PANDO_BINARY, "memnode", "--size", "256MiB", "--prefault", "--listen",
+           "127.0.0.1:0", "--shm", name.get().c_str(), static_cast<char*>(nullptr));
+    _exit(127);
+  }
+  close(file);
+  int status = 0;
+  ASSERT_EQ(waitpid(process, &status, 0), process);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  std::ifstream said(log);
+  const std::string events((std::istreambuf_iterator<char>(said)), {});
+  EXPECT_THAT(events, HasSubstr("stopping: SIGTERM"));
+  EXPECT_THAT(events, Not(HasSubstr("serving")));
+  EXPECT_FALSE(name.exists());
+  unlink(log.c_str());
+}
+
+// As the table in docs/operations.md has it: each time, not only the first.
+TEST(Memnode, FreshItDoesNotServeWithoutItsEtcdHoweverOften) {
+  const SharedName name("no-etcd");
+  const std::vector<std::string> words = {"--size",    "2MiB", "--shm",  name.get(),
+                                          "--cluster", "test", "--etcd", "http://127.0.0.1:1"};
+  for (int start = 0; start < 2; ++start) {
+    EXPECT_THAT(failure_of(words), HasSubstr("etcd at http://127.0.0.1:1")) << start;
+    EXPECT_FALSE(name.exists()) << start;
+  }
+}
+
+TEST(Memnode, WithMemoryOfOldItServesWithoutItsEtcd) {
+  const SharedName name("old");
+  {
+    const Daemon first({"--size", "2MiB", "--shm", name.get(), "--cluster", "test"});
+  }
+  ASSERT_TRUE(name.exists());
+  const Daemon second(
+      {"--size", "2MiB", "--shm", name.get(), "--cluster", "test", "--etcd", "http://127.0.0.1:1"});
+  EXPECT_THAT(second.log(), HasSubstr("taken over as it was"));
+}
+
+TEST(Memnode, ThatCannotListenLeavesNothing) {
+  const SharedName name("no-port");
+  const Daemon first({"--size", "2MiB"});
+  EXPECT_THAT(failure_of({"--size", "2MiB", "--shm", name.get(), "--listen", first.place()}),
+              HasSubstr("Address already in use"));
+  EXPECT_FALSE(name.exists());
 }
 
 TEST(Memnode, AFullDiskForLogsCostsEventsNotService) {

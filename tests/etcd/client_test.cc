@@ -104,6 +104,20 @@ TEST(EtcdClient, WaitsForNobodyForEver) {
   EXPECT_LT(std::chrono::steady_clock::now() - begun, 10s);
 }
 
+// A key that is shorter than what was asked for, of an etcd that is none.
+TEST(EtcdClient, OddKeysAreAnErrorAndNoMore) {
+  const Peer odd(http("200 OK", R"({"header":{},"kvs":[{"key":"eA==","value":"e30="}]})"));
+  for (const char* const key : {"", "secret"}) {
+    Registry registry({{odd.url()}, "a", key});
+    const auto nodes = registry.nodes();
+    ASSERT_FALSE(nodes);
+    EXPECT_THAT(nodes.error().detail(), HasSubstr("etcd's key 'x'"));
+    NodeRecord own;
+    own.life = 7;
+    EXPECT_FALSE(registry.enter(own, {}, 1)) << "the answer says nothing of a transaction";
+  }
+}
+
 TEST(RegistryOptions, AClusterHasAName) {
   EXPECT_TRUE((RegistryOptions{{"http://a"}, "orders-2.test_1"}.check()));
   for (const char* const bad : {"", "a/b", "a b", "\xc3\xa4", "a\n"}) {

@@ -102,6 +102,77 @@ TEST_F(RegistryTest, SaysWhichKeyIsNotOurs) {
   EXPECT_THAT(registry.nodes().error().detail(), HasSubstr("'/pando/a/nodes/00000'"));
 }
 
+// ---- Signed with the cluster's key ----
+
+class SignedRegistryTest : public RegistryTest {
+ protected:
+  void put(std::string key, std::string value) {
+    const std::vector<Put> puts = {{std::move(key), std::move(value)}};
+    ASSERT_TRUE(registry.client().transact({}, puts).value());
+  }
+  Registry with_key{{{etcd.url()}, "a", "secret"}};
+};
+
+TEST_F(SignedRegistryTest, WhatIsNotSignedIsLeftOut) {
+  EXPECT_EQ(with_key.enter(node_with(0xaaaa), {}, lease).value(), 0);
+  EXPECT_EQ(with_key.enter(node_with(0xaaaa), {}, lease).value(), 0) << "it knows its own id again";
+  NodeRecord forged = node_with(0xbbbb);
+  forged.id = 1;
+  put("/pando/a/nodes/00001", write_node(forged, {.cluster = "a", .key = "guess"}));
+  put("/pando/a/nodes/00002", "{}");
+  std::optional<Error> left_out;
+  const auto nodes = with_key.nodes(&left_out).value();
+  ASSERT_EQ(nodes.size(), 1u);
+  EXPECT_EQ(nodes[0].life, 0xaaaau);
+  ASSERT_TRUE(left_out);
+  EXPECT_THAT(left_out->detail(), HasSubstr("'/pando/a/nodes/00001' is not signed"));
+
+  put("/pando/a/nodes/00000", write_node(node_with(0xaaaa), {.cluster = "a", .key = ""}));
+  const auto none = with_key.nodes();
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code(), ErrorCode::kDenied);
+  EXPECT_THAT(none.error().detail(), HasSubstr("'/pando/a/nodes/00000' is not signed"));
+}
+
+TEST_F(SignedRegistryTest, NodesGoByNoIdThatSomebodyElseHasWritten) {
+  put("/pando/a/ids/00000", "000000000000bbbb");
+  const auto refused = with_key.enter(node_with(0xaaaa), {}, lease);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kDenied);
+  EXPECT_THAT(refused.error().detail(), HasSubstr("remove etcd's keys under /pando/a/"));
+}
+
+// A node with its key, found by clients with it; records of others lead nowhere.
+TEST_F(SignedRegistryTest, ClientsLookOnlyWhereASignedRecordLeads) {
+  pando::testing::MemoryNodes nodes({.bytes = 4 << 20, .key = "secret", .cluster = "a"});
+  const std::string url =
+      "tcp:?etcd=" + etcd.url() + "&cluster=a&key_file=" + nodes.key_file() + "&timeout=1000";
+  NodeRecord record{.life = nodes.memory(0).life(),
+                    .bytes = nodes.memory(0).bytes(),
+                    .places = {wire::parse_place(nodes.tcp_url().substr(4)).value()}};
+  put("/pando/a/nodes/00000", write_node(record, {.cluster = "a", .key = ""}));
+  auto refused = Pool::open(url);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kDenied);
+  EXPECT_THAT(refused.error().detail(), HasSubstr("is not signed with the key of cluster 'a'"));
+
+  ASSERT_TRUE(with_key.enter(record, {}, lease));
+  const auto pool = Pool::open(url);
+  EXPECT_TRUE(pool) << pool.error().message();
+}
+
+TEST_F(SignedRegistryTest, WithTlsNoUnixSocketIsUsed) {
+  pando::testing::MemoryNodes nodes(
+      {.bytes = 4 << 20, .key = "secret", .cluster = "a", .tls = true});
+  const NodeRecord record{.life = nodes.memory(0).life(),
+                          .bytes = nodes.memory(0).bytes(),
+                          .places = {wire::parse_place(nodes.mapped_url().substr(7)).value()}};
+  ASSERT_TRUE(with_key.enter(record, {}, lease));
+  const auto pool = Pool::open("tcp:?etcd=" + etcd.url() + "&cluster=a&" + nodes.tls_words());
+  ASSERT_FALSE(pool);
+  EXPECT_THAT(pool.error().detail(), HasSubstr("goes without the TLS that tls=on asks for"));
+}
+
 TEST_F(RegistryTest, ARegistrationComesBack) {
   std::atomic<int> entered{0};
   std::atomic<int> failed{0};

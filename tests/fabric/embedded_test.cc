@@ -98,11 +98,11 @@ TEST(EmbeddedUrl, ErrorsNameWhatIsWrong) {
   }
 }
 
-TEST(EmbeddedUrl, WhatCannotBeMappedIsOutOfMemory) {
+TEST(EmbeddedUrl, WhatCanNeverFitIsRefused) {
   const auto fabric = open_fabric("embedded:128T");  // all of a process's address space
   ASSERT_FALSE(fabric);
-  EXPECT_EQ(fabric.error().code(), ErrorCode::kOutOfMemory);
-  EXPECT_THAT(fabric.error().detail(), HasSubstr("memory node 0"));
+  EXPECT_EQ(fabric.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(fabric.error().detail(), HasSubstr("128TiB can never fit"));
 }
 
 // ---- What embedded promises beyond the contract ----

@@ -80,6 +80,15 @@ TEST(Mlx5, ACompletionIsAskedForOnlyWhereItIsWanted) {
   EXPECT_EQ(numbers(raw), expected);
 }
 
+TEST(Mlx5, AFencedRequestSaysSo) {
+  const Verb verb = masked_cas();
+  const RawRequest raw =
+      encode_masked_cas(kPair, masked_request(verb, IBV_SEND_SIGNALED | IBV_SEND_FENCE));
+  std::vector<unsigned> expected(kExpected.begin(), kExpected.end());
+  expected[11] = 0x88;  // in the highest three bits 4: it waits for READs and atomics before it
+  EXPECT_EQ(numbers(raw), expected);
+}
+
 // rdma-core's own structures for the segments that it knows, laid over the bytes.
 TEST(Mlx5, ItsSegmentsAreThoseOfTheDriver) {
   const Verb verb = masked_cas();
@@ -131,7 +140,9 @@ struct Notes {
 } notes;
 
 void note(ibv_qp_ex* pair, std::string_view what) {
-  notes.calls.push_back(std::string(what) + (pair->wr_flags == IBV_SEND_SIGNALED ? "!" : ""));
+  notes.calls.push_back(std::string(what) +
+                        ((pair->wr_flags & IBV_SEND_FENCE) != 0 ? " fenced" : "") +
+                        ((pair->wr_flags & IBV_SEND_SIGNALED) != 0 ? "!" : ""));
 }
 
 struct NotingPair {
@@ -196,15 +207,56 @@ TEST(Mlx5, RequestsOfAPartKeepTheirOrderAndShareADoorbell) {
   requests[4].work.wr.atomic = {.remote_addr = 400, .compare_add = 13, .swap = 0, .rkey = 4};
   requests[4].piece = {.addr = 16, .length = 8, .lkey = 9};
   requests[5].work.opcode = IBV_WR_RDMA_WRITE;
-  requests[5].work.send_flags = IBV_SEND_SIGNALED;
+  requests[5].work.send_flags = IBV_SEND_SIGNALED | IBV_SEND_FENCE;
   requests[5].work.wr.rdma = {.remote_addr = 500, .rkey = 5};
   requests[5].piece = {.addr = 24, .length = 1000, .lkey = 9};
   EXPECT_EQ(post_by_calls(noting.pair, noting.raw, requests), 0);
   EXPECT_THAT(notes.calls,
               ElementsAre("start", "read 1 100", "piece 9 7 64", "raw", "write 2 200",
                           "within words", "cas 3 300 11 12", "piece 9 8 8", "faa 4 400 13",
-                          "piece 9 16 8", "write 5 500!", "piece 9 24 1000", "doorbell"));
+                          "piece 9 16 8", "write 5 500 fenced!", "piece 9 24 1000", "doorbell"));
   EXPECT_EQ(notes.raw, encode_masked_cas(kPair, requests[1]));
+}
+
+// ---- Order ----
+
+std::string fences(std::string_view verbs) {
+  BatchOrder order;
+  std::string found;
+  for (const char verb : verbs) {
+    const unsigned flags = order.flags_of(verb == 'R'   ? VerbKind::kRead
+                                          : verb == 'W' ? VerbKind::kWrite
+                                          : verb == 'M' ? VerbKind::kMaskedCompareSwap
+                                          : verb == 'F' ? VerbKind::kFetchAdd
+                                                        : VerbKind::kCompareSwap);
+    EXPECT_TRUE(flags == 0 || flags == IBV_SEND_FENCE);
+    found += flags != 0 ? '|' : '.';
+  }
+  return found;
+}
+
+TEST(BatchOrder, WhatWritesBehindAnAtomicIsFencedAndNothingElse) {
+  EXPECT_EQ(fences("C"), ".");
+  EXPECT_EQ(fences("CR"), "..") << "how locks are taken: no second round trip";
+  EXPECT_EQ(fences("WCRR"), "....");
+  EXPECT_EQ(fences("WWRW"), "....") << "a WRITE may overtake a READ";
+  EXPECT_EQ(fences("RWC"), "...");
+  EXPECT_EQ(fences("CW"), ".|");
+  EXPECT_EQ(fences("MW"), ".|");
+  EXPECT_EQ(fences("FW"), ".|");
+  EXPECT_EQ(fences("CWW"), ".|.") << "the first waits, and the second comes behind it";
+  EXPECT_EQ(fences("CRW"), "..|") << "the READ waits for nothing";
+  EXPECT_EQ(fences("CC"), ".|");
+  EXPECT_EQ(fences("CMFW"), ".|||");
+}
+
+TEST(BatchOrder, DevicesThatWereToldToDoWithoutAreKnown) {
+  EXPECT_FALSE(lands_in_any_order("mlx5_0", nullptr));
+  EXPECT_FALSE(lands_in_any_order("mlx5_0", ""));
+  EXPECT_FALSE(lands_in_any_order("mlx5_1", "mlx5_10 mlx5_0"));
+  EXPECT_TRUE(lands_in_any_order("mlx5_1", "mlx5_0 mlx5_1"));
+  EXPECT_TRUE(lands_in_any_order("mlx5_0", "mlx5_0"));
+  EXPECT_TRUE(lands_in_any_order("mlx5_0", "all"));
 }
 
 TEST(Mlx5, TheMtuIsOneOfFive) {

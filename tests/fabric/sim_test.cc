@@ -423,6 +423,135 @@ TEST_P(Adversary, NothingOfAFencedClientTakesEffect) {
   EXPECT_EQ(client(1).read_word({0, 64}), last);
 }
 
+// A fence reaches memory nodes one by one; where one could not be told, the client is shut out of
+// the others and not of that one.
+TEST_P(Adversary, AFenceThatCannotReachANodeIsHalfDone) {
+  AdversaryOptions rough;
+  rough.seed = GetParam();
+  const auto simulation =
+      Simulation::make({.bytes = 4 << 20, .nodes = 2, .huge_pages = false, .adversary = rough})
+          .value();
+  Client fencer(simulation->attach());
+  Client victim(simulation->attach());
+  const ClientId id = victim.fabric().client();
+  simulation->cut_link(fencer.fabric().client(), 1, kMillisecond);
+  const Time before = simulation->time();
+  const Status half = fencer.fence(id);
+  ASSERT_FALSE(half);
+  EXPECT_EQ(half.error().code(), ErrorCode::kUnavailable);
+  EXPECT_GT(simulation->time(), before) << "it takes time";
+  EXPECT_FALSE(simulation->is_fenced(id));
+
+  const std::uint64_t word = 7;
+  Batch refused;
+  refused.write_word({0, 64}, &word);
+  const Status status = victim.submit(refused);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code(), ErrorCode::kFenced);
+  victim.write_word({1, 64}, 7);
+
+  simulation->engine().run_until([] { return false; }, simulation->time() + 2 * kMillisecond);
+  EXPECT_TRUE(fencer.fence(id));
+  EXPECT_TRUE(simulation->is_fenced(id));
+  Batch again;
+  again.write_word({1, 64}, &word);
+  EXPECT_FALSE(victim.submit(again));
+  EXPECT_EQ(fencer.read_word({0, 64}), 0u);
+  EXPECT_EQ(fencer.read_word({1, 64}), 7u);
+}
+
+// Rule 9: it is a verb that gets through which settles what was left, not one that fails.
+TEST_P(Adversary, WhatWasLeftOutlivesPostsThatFail) {
+  AdversaryOptions rough;
+  rough.seed = GetParam();
+  rough.longest_ghost = 4 * kMillisecond;
+  const auto simulation =
+      Simulation::make({.bytes = 2 << 20, .huge_pages = false, .adversary = rough}).value();
+  Client writer(simulation->attach());
+  Client reader(simulation->attach());
+  const ClientId id = writer.fabric().client();
+  unsigned late = 0;
+  for (std::uint64_t round = 1; round <= 200; ++round) {
+    const Address word{0, 64 * round};
+    Batch batch;
+    batch.write_word(word, &round);
+    Status status;
+    const auto write = [&]() -> Task<void> { status = co_await writer.endpoint().submit(batch); };
+    writer.worker().spawn(write());
+    simulation->engine().at(simulation->time() + 500 * kNanosecond,
+                            [&] { simulation->cut_link(id, 0, kMillisecond); });
+    writer.worker().run();
+    if (status) continue;
+    Batch failing;
+    failing.write_word({0, 32}, &round);
+    EXPECT_FALSE(writer.submit(failing));
+    const bool open = !simulation->nothing_under_way(id);
+    const std::uint64_t before = reader.read_word(word);
+    simulation->engine().run_until([] { return false; }, simulation->time() + 8 * kMillisecond);
+    const std::uint64_t after = reader.read_word(word);
+    if (before != after) {
+      ++late;
+      EXPECT_TRUE(open) << "nothing was under way, and yet it happened";
+    }
+    EXPECT_TRUE(simulation->nothing_under_way(id));
+  }
+  EXPECT_GT(late, 0u);
+}
+
+// Rule 7: atomics are atomic among each other; a WRITE between load and store is lost.
+TEST_P(Adversary, AtomicsMayLoseWritesAndNeverAtomics) {
+  AdversaryOptions rough;
+  rough.seed = GetParam();
+  rough.atomic_gap = 2 * kMicrosecond;
+  const auto simulation =
+      Simulation::make({.bytes = 2 << 20, .huge_pages = false, .adversary = rough}).value();
+  Client first(simulation->attach());
+  Client second(simulation->attach());
+  Client third(simulation->attach());
+  const Address counted{0, 64};
+  const Address contested{0, 128};
+  const auto add = [&](Client& client) -> Task<void> {
+    for (int i = 0; i < 200; ++i) {
+      Batch batch;
+      batch.fetch_add(counted, 1);
+      batch.fetch_add(contested, 1);
+      EXPECT_TRUE(co_await client.endpoint().submit(batch));
+    }
+  };
+  const auto write = [&](Client& client) -> Task<void> {
+    const std::uint64_t far = std::uint64_t{1} << 32;
+    for (int i = 0; i < 200; ++i) {
+      Batch batch;
+      batch.write_word(contested, &far);
+      EXPECT_TRUE(co_await client.endpoint().submit(batch));
+    }
+  };
+  first.worker().spawn(add(first));
+  second.worker().spawn(add(second));
+  third.worker().spawn(write(third));
+  for (Client* each : {&first, &second, &third}) each->worker().run();
+  EXPECT_EQ(third.read_word(counted), 400u);
+  EXPECT_GT(simulation->coverage().lost_to_atomics, 0u);
+}
+
+// Memory nodes come, and each client hears of them in its own time.
+TEST_P(Adversary, MemoryNodesMayJoin) {
+  AdversaryOptions rough;
+  rough.seed = GetParam();
+  const auto simulation =
+      Simulation::make({.bytes = 2 << 20, .huge_pages = false, .adversary = rough, .grows = true})
+          .value();
+  Client client(simulation->attach());
+  EXPECT_TRUE(client.fabric().may_grow());
+  simulation->add_memory_node(kMillisecond);
+  Client newcomer(simulation->attach());
+  EXPECT_EQ(newcomer.fabric().node_count(), 2u);
+  newcomer.write_word({1, 64}, 7);
+  simulation->engine().run_until([] { return false; }, simulation->time() + 2 * kMillisecond);
+  EXPECT_EQ(client.fabric().node_count(), 2u);
+  EXPECT_EQ(client.read_word({1, 64}), 7u);
+}
+
 TEST_P(Adversary, AMemoryNodeComesBackWithItsMemoryOrSaysThatItIsLost) {
   client(0).write_word({0, 64}, 7);
   simulation_->stop_node(0, 10 * kMicrosecond, false);

@@ -45,6 +45,12 @@ Operation unknown(std::uint64_t from, OperationKind kind, std::string value = {}
   return op(from, Operation::kNever, kind, kUnknown, std::move(value));
 }
 
+// From `to` on it cannot happen any more.
+Operation unknown_until(std::uint64_t from, std::uint64_t to, OperationKind kind,
+                        std::string value = {}) {
+  return op(from, to, kind, kUnknown, std::move(value));
+}
+
 using History = std::vector<Operation>;
 
 void expect_legal(const History& history, const std::optional<std::string>& initial = {}) {
@@ -146,6 +152,29 @@ TEST(CheckRegister, UnknownInsertDoesNotReplace) {
   expect_legal({unknown(1, kInsert, "b"), get(2, 3, "b")});
 }
 
+TEST(CheckRegister, UnknownWriteMayNotHappenAfterItsEnd) {
+  expect_legal({put(1, 2, "a"), unknown_until(3, 4, kPut, "b"), get(5, 6, "a")});
+  expect_legal({put(1, 2, "a"), unknown_until(3, 4, kPut, "b"), get(5, 6, "b")});
+  expect_legal({put(1, 2, "a"), unknown_until(3, 6, kPut, "b"), get(4, 5, "a"), get(7, 8, "b")});
+  expect_illegal({put(1, 2, "a"), unknown_until(3, 4, kPut, "b"), get(5, 6, "a"), get(7, 8, "b")});
+  expect_illegal({put(1, 2, "a"), unknown_until(3, 4, kPut, "b"), put(5, 6, "c"), get(7, 8, "b")});
+  expect_illegal({put(1, 2, "a"), unknown_until(3, 4, kErase), get(5, 6, "a"), get_nothing(7, 8)});
+}
+
+// Nor after another unknown one that came after its end.
+TEST(CheckRegister, UnknownWritesHappenInTheOrderOfTheirEnds) {
+  expect_illegal({put(1, 2, "a"), unknown_until(3, 4, kPut, "b"), unknown(5, kPut, "c"),
+                  get(6, 7, "c"), get(8, 9, "b")});
+  expect_legal({put(1, 2, "a"), unknown_until(3, 4, kPut, "b"), unknown(5, kPut, "c"),
+                get(6, 7, "b"), get(8, 9, "c")});
+}
+
+// A read that fits is not hurried past a write that would have to come before it.
+TEST(CheckRegister, AReadDoesNotCutOffAWriteThatAnotherReadNeeds) {
+  expect_legal(
+      {unknown_until(3, 10, kPut, "b"), get(5, 20, "b"), put(5, 20, "a"), get(11, 19, "a")}, "a");
+}
+
 TEST(CheckRegister, UnansweredGetSaysNothing) {
   expect_legal({unknown(1, kGet, "whatever"), get_nothing(2, 3)});
 }
@@ -212,6 +241,9 @@ bool has_legal_order(const History& history, std::vector<bool> used,
     for (std::size_t j = 0; j < history.size(); ++j) {
       preceded = preceded || (!used[j] && history[j].result != kUnknown &&
                               history[j].responded < history[i].invoked);
+      // One of unknown outcome that has ended, when something came that began later.
+      preceded = preceded || (used[j] && history[i].result == kUnknown &&
+                              history[i].responded < history[j].invoked);
     }
     if (preceded) continue;
     const auto next = apply_plainly(history[i], state);
@@ -231,10 +263,10 @@ Operation random_operation(std::mt19937_64& random) {
   operation.invoked = pick(12);
   operation.responded = operation.invoked + 1 + pick(6);
   operation.result = kDone;
-  const std::uint64_t outcome = pick(8);
+  const std::uint64_t outcome = pick(6);
   if (outcome == 0) {
     operation.result = kUnknown;
-    operation.responded = Operation::kNever;
+    if (pick(2) == 0) operation.responded = Operation::kNever;
   } else if (outcome <= 2) {
     if (operation.kind == kInsert) operation.result = kExists;
     if (operation.kind != kInsert && operation.kind != kPut) operation.result = kNotFound;

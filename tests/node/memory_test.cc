@@ -1,5 +1,6 @@
 #include "fabric/node/memory.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -7,9 +8,14 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string>
+#include <vector>
 
+#include "base/machine_memory.h"
+#include "base/parse.h"
 #include "fabric/node/process.h"
 
 namespace pando::fabric::node {
@@ -102,6 +108,109 @@ TEST(NodeMemory, MemoryOfSomethingElseIsLeftAlone) {
   (void)mapped;
 }
 
+bool there_is(const ShmName& name) {
+  const int descriptor = shm_open(("/" + name.get()).c_str(), O_RDONLY, 0);
+  if (descriptor >= 0) close(descriptor);
+  return descriptor >= 0;
+}
+
+TEST(NodeMemory, WhatIsTakenBackWasNeverThere) {
+  const ShmName name("taken-back");
+  const MemoryOptions options{.bytes = kBytes, .shm = name.get()};
+  {
+    auto memory = NodeMemory::make(options).value();
+    memory.take_back();
+  }
+  EXPECT_FALSE(there_is(name));
+  {
+    const auto memory = NodeMemory::make(options).value();
+    EXPECT_FALSE(memory.survived());
+  }
+  // Now it is another start's.
+  auto memory = NodeMemory::make(options).value();
+  EXPECT_TRUE(memory.survived());
+  memory.take_back();
+  EXPECT_TRUE(there_is(name));
+}
+
+// Somebody else has made the file: it stays, with the size that it had, and nothing in it.
+TEST(NodeMemory, AFileThatWasThereIsLeftAsItWas) {
+  constexpr std::uint64_t kMapped = kBytes + (2 << 20);
+  for (const std::uint64_t size : {std::uint64_t{0}, kMapped}) {
+    std::string path = ::testing::TempDir() + "pando-file-XXXXXX";
+    const int descriptor = mkstemp(path.data());
+    ASSERT_GE(descriptor, 0);
+    ASSERT_EQ(ftruncate(descriptor, static_cast<off_t>(size)), 0);
+    close(descriptor);
+    for (int round = 0; round < 2; ++round) {
+      auto memory = NodeMemory::make({.bytes = kBytes, .file = path}).value();
+      EXPECT_FALSE(memory.survived()) << round;
+      memory.take_back();
+    }
+    EXPECT_EQ(std::filesystem::file_size(path), size);
+    std::filesystem::remove(path);
+  }
+}
+
+// What a card held is lost however often the node fails to start.
+TEST(NodeMemory, LostMemoryStaysLostUntilANodeHasStarted) {
+  const ShmName name("lost");
+  const MemoryOptions options{.bytes = kBytes, .shm = name.get()};
+  NodeMemory::make(options).value().header().onchip_in_card = 1;
+  for (int round = 0; round < 2; ++round) {
+    auto memory = NodeMemory::make(options).value();
+    EXPECT_TRUE(memory.lost()) << round;
+    EXPECT_FALSE(memory.survived()) << round;
+    memory.take_back();
+  }
+}
+
+TEST(NodeMemory, WhatFailsLeavesNothing) {
+  const ShmName name("fails");
+  const auto bound = NodeMemory::make({.bytes = kBytes, .shm = name.get(), .numa_node = 5000});
+  EXPECT_FALSE(bound);
+  EXPECT_FALSE(there_is(name));
+  const auto stopped = NodeMemory::make(
+      {.bytes = kBytes, .shm = name.get(), .prefault = true, .progress = {}, .stopped = [] {
+         return true;
+       }});
+  ASSERT_FALSE(stopped);
+  EXPECT_THAT(stopped.error().detail(), HasSubstr("stopped, with 0B of 6MiB touched"));
+  EXPECT_FALSE(there_is(name));
+}
+
+// What another node has is not taken back by one that finds it in use.
+TEST(NodeMemory, WhatIsAnothersStays) {
+  const ShmName name("anothers");
+  const MemoryOptions options{.bytes = kBytes, .shm = name.get()};
+  const auto memory = NodeMemory::make(options).value();
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto second = NodeMemory::make(options);
+    _exit(!second && second.error().code() == ErrorCode::kBusy ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(there_is(name));
+}
+
+TEST(NodeMemory, WhatCannotFitIsRefusedBeforeItIsTaken) {
+  const ShmName name("large");
+  const std::uint64_t total = base::machine_memory().total;
+  const std::uint64_t size = (total / (1 << 20) + 1024) << 20;
+  const auto anonymous = NodeMemory::make({.bytes = size});
+  ASSERT_FALSE(anonymous);
+  EXPECT_EQ(anonymous.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(anonymous.error().detail(), HasSubstr("size: " + base::format_size(size)));
+  EXPECT_THAT(anonymous.error().detail(), HasSubstr(base::machine_memory().to_string()));
+  const auto shared = NodeMemory::make({.bytes = size, .shm = name.get()});
+  ASSERT_FALSE(shared);
+  EXPECT_EQ(shared.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(shared.error().detail(), HasSubstr("size: " + base::format_size(size)));
+  EXPECT_FALSE(there_is(name));
+}
+
 TEST(NodeMemory, OptionsThatCannotBe) {
   const Refused cases[] = {
       {{.bytes = 4096}, "size: 4KiB is not between 1MiB and"},
@@ -186,6 +295,69 @@ TEST_F(CutOffWriter, IsFinishedWhole) {
     std::array<std::byte, 200> seen;
     ASSERT_TRUE(memory_.main_lines(0).read(kAt, seen.data(), seen.size()));
     EXPECT_EQ(seen, bytes) << done << " bytes were there";
+  }
+}
+
+// Pens lie in memory that clients map, who may write anything there. Where a pen says what no
+// writer says, its stripe is freed, and not a byte is written anywhere.
+TEST_F(CutOffWriter, APenThatLiesIsNotObeyed) {
+  const std::uint64_t onchip_end = kOnChipAt + memory_.onchip_bytes();
+  const std::uint64_t end = kMemoryAt + kBytes;
+  struct Lie {
+    std::uint64_t place;
+    std::uint64_t length;
+  };
+  const std::array lies = {
+      Lie{std::uint64_t{0} - kStripeBytes, kStripeBytes},  // before the mapping, by wrapping
+      Lie{std::uint64_t{0} - 8, 16},                       // into its beginning
+      Lie{~std::uint64_t{0}, 1},                           // the last byte there is
+      Lie{end - 8, 16},                                    // beyond the end
+      Lie{end, 8},                                         //
+      Lie{kMemoryAt + 512, kStripeBytes},                  // more than a stripe
+      Lie{kMemoryAt, kStripeBytes + 1},                    // more than a pen has
+      Lie{kMemoryAt, ~std::uint64_t{0}},                   //
+      Lie{onchip_end, 8},                                  // between the two memories
+      Lie{onchip_end - 8, 16},                             //
+      Lie{kPensAt, 64},                                    // pens
+      Lie{kSequencesAt, 64},                               // stripes
+      Lie{0, 64},                                          // the header
+  };
+  // What stands around every such place within the mapping.
+  const std::vector<std::byte> before(mapping(), mapping() + end);
+  for (const Lie& lie : lies) {
+    Pen& pen = memory_.pen(kPen);
+    const Pen honest = pen;
+    pen.place = lie.place;
+    pen.length = lie.length;
+    std::memset(pen.bytes, 0x5A, sizeof(pen.bytes));
+    SharedLineMemory::Sequence& number = sequence(kAt);
+    number.store(ManyProcesses(mapping(), kPen).held(0));
+    EXPECT_EQ(memory_.finish(kPen), 1u);
+    EXPECT_EQ(number.load(), 2u) << "it is free";
+    number.store(0);
+    pen = honest;
+    EXPECT_EQ(std::memcmp(mapping(), before.data(), before.size()), 0)
+        << lie.place << ", " << lie.length;
+  }
+}
+
+// Sizes decide what the node's process touches: what clients make of the header does not matter.
+TEST(NodeMemory, SizesAreNotReadFromTheMappingAgain) {
+  const auto memory = NodeMemory::make({.bytes = kBytes}).value();
+  const std::uint64_t life = memory.life();
+  const auto client = NodeMemory::map(dup(memory.descriptor())).value();
+  client.header().memory_bytes = ~std::uint64_t{0};
+  client.header().onchip_bytes = ~std::uint32_t{0};
+  client.header().life = life + 1;
+  EXPECT_EQ(memory.bytes(), kBytes);
+  EXPECT_EQ(memory.onchip_bytes(), 256u << 10);
+  EXPECT_EQ(memory.life(), life);
+  for (const std::uint64_t bytes : {~std::uint64_t{0}, kBytes + (2 << 20), kBytes * 2}) {
+    client.header().onchip_bytes = 0;
+    client.header().memory_bytes = bytes;
+    const auto another = NodeMemory::map(dup(memory.descriptor()));
+    ASSERT_FALSE(another) << bytes;
+    EXPECT_EQ(another.error().code(), ErrorCode::kCorrupt);
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include "cluster.h"
 #include "pool/catalogue_entry.h"
+#include "support/fault_fabric.h"
 
 namespace pando::pool {
 namespace {
@@ -150,6 +151,23 @@ TEST(Catalogue, ANewcomerDoesNotInheritWhatItsPredecessorHadOpen) {
   EXPECT_TRUE(calls.begin_drop("t"));
 }
 
+// Newcomers clear their bits in every entry at any time, by atomics: no WRITE may race with those.
+// Bits that an entry has kept are of compute nodes that have gone, and disturb nobody.
+TEST(Catalogue, CreatingLeavesTheUsersWordsAlone) {
+  Cluster cluster(4 * kMiB);
+  Member member = cluster.join();
+  Calls calls{member};
+  const fabric::Address users = catalogue_address(0) + offsetof(CatalogueEntry, users_words);
+  const std::uint64_t gone = std::uint64_t{1} << 9;
+  write_bytes(member, users, &gone, sizeof(gone));
+  EXPECT_EQ(calls.create("users").entry, 0u);
+  EXPECT_EQ(read_word(member, users), gone);
+  const IndexRecord opened = calls.open("users").value();
+  EXPECT_EQ(read_word(member, users), gone | 1);
+  EXPECT_TRUE(calls.close(opened));
+  EXPECT_TRUE(calls.finish_drop(calls.begin_drop("users").value()));
+}
+
 TEST(Catalogue, AbandonedAndCrashedCreations) {
   Cluster cluster(4 * kMiB);
   Member member = cluster.join(kHasty);
@@ -287,6 +305,57 @@ TEST(Catalogue, CreatesOfOneNameOnManyThreadsMakeOne) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(created, 10);
+}
+
+// ---- Unknown outcomes ----
+
+// The catalogue is on node 0, whose link is cut at the verb that matters.
+class Unheard : public ::testing::Test {
+ protected:
+  // Node 0 does what it is told, and its answers are lost.
+  template <class Call>
+  auto with_answers_lost(Call call) {
+    faults_->cut(0, pando::testing::Fate::kHappensUnheard);
+    auto result = call();
+    faults_->mend(0);
+    return result;
+  }
+  void keep_house() {
+    Operation op(*first_.session);
+    ASSERT_TRUE(first_.run(first_.node->abandoned_locks().take_back(op)));
+    ASSERT_TRUE(first_.run(first_.node->catalogue().tidy(op)));
+  }
+
+  Cluster cluster_{4 * kMiB};
+  std::shared_ptr<pando::testing::Faults> faults_ = std::make_shared<pando::testing::Faults>();
+  Member first_ = [this] {
+    Member member(pando::testing::with_faults(cluster_.attach(), faults_), {});
+    EXPECT_TRUE(member.open());
+    return member;
+  }();
+  Member second_ = cluster_.join();
+};
+
+TEST_F(Unheard, ACreationThatIsAbandonedFreesTheName) {
+  Calls first{first_};
+  Calls second{second_};
+  const IndexRecord record = first.begin_create("a").value();
+  EXPECT_FALSE(with_answers_lost([&] { return first.abandon(record); }));
+  keep_house();
+  EXPECT_TRUE(second.begin_create("a")) << "though its first maker lives";
+}
+
+TEST_F(Unheard, ACloseDoesNotLeaveAUserBehind) {
+  Calls first{first_};
+  Calls second{second_};
+  first.create("a");
+  const IndexRecord record = first.open("a").value();
+  faults_->cut(0, pando::testing::Fate::kNever);
+  EXPECT_FALSE(first.close(record));
+  faults_->mend(0);
+  EXPECT_FALSE(second.begin_drop("a"));
+  keep_house();
+  EXPECT_TRUE(second.begin_drop("a"));
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ class Member {
   }
   Status beat() {
     Operation op(*session);
-    return run(node->membership().beat(op));
+    return run(node->membership().beat_and_look_after(op));
   }
   Status collect() {
     Operation op(*session);

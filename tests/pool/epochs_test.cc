@@ -239,7 +239,7 @@ TEST(Epochs, NothingIsReusedWhileItIsPinned) {
         } else {
           cells.read(*session, random);
         }
-        if (testing::Test::HasFatalFailure()) return;
+        if (::testing::Test::HasFatalFailure()) return;
       }
     });
   }

@@ -60,6 +60,22 @@ void Faults::go_on() {
   changed_.notify_all();
 }
 
+void Faults::cut(fabric::NodeId node, Fate fate) {
+  const std::lock_guard guard(mutex_);
+  cut_[node] = fate;
+}
+
+void Faults::mend(fabric::NodeId node) {
+  const std::lock_guard guard(mutex_);
+  cut_.erase(node);
+}
+
+std::optional<Fate> Faults::cut_off(fabric::NodeId node) const {
+  const std::lock_guard guard(mutex_);
+  const auto at = cut_.find(node);
+  return at == cut_.end() ? std::nullopt : std::optional(at->second);
+}
+
 Faults::Permission Faults::next(std::size_t lines, StopAt& cut) {
   std::unique_lock lock(mutex_);
   if (dead_) return Permission::kDead;
@@ -112,13 +128,29 @@ class FaultEndpoint final : public fabric::Endpoint {
 
   bool poll() override { return false; }  // batches complete inline
   bool pending() const override { return false; }
+  void deliver() {
+    for (Late& each : std::exchange(late_, {})) {
+      if (each.verb.kind == VerbKind::kWrite) each.verb.local = each.bytes.data();
+      (void)execute(each.verb);
+    }
+  }
   Task<Status> fence(fabric::ClientId client) override { return inner_->fence(client); }
 
  private:
   std::span<const std::uint64_t> node_sizes() const override { return node_sizes_; }
   bool post(Batch& batch) override {
+    bool broken = false;
+    bool atomic = false;
     for (std::size_t i = 0; i < batch.size(); ++i) {
       Verb& verb = batch[i];
+      if (const auto fate = faults_->cut_off(verb.target.node())) {
+        lose(verb, *fate);
+        broken = true;
+        atomic |= fabric::is_atomic(verb.kind);
+        continue;
+      }
+      std::erase_if(
+          late_, [&](const Late& each) { return each.verb.target.node() == verb.target.node(); });
       const std::size_t lines = verb.kind == VerbKind::kWrite ? lines_of(verb).size() : 0;
       StopAt cut;
       const Faults::Permission permission = faults_->next(lines, cut);
@@ -131,8 +163,27 @@ class FaultEndpoint final : public fabric::Endpoint {
       }
       return give_up(batch, i, Error(ErrorCode::kFenced, "the client is dead"));
     }
-    batch.complete();
+    if (broken) {
+      tell_unsettled(batch);
+      batch.complete(
+          Error(atomic ? ErrorCode::kIndeterminate : ErrorCode::kUnavailable, "the link is cut"));
+    } else {
+      batch.complete();
+    }
     return true;
+  }
+
+  // Over a link that is cut.
+  void lose(Verb& verb, Fate fate) {
+    const bool reads = verb.kind == VerbKind::kRead;
+    if (!reads && fate == Fate::kHappensUnheard) (void)execute(verb);
+    if (!reads && fate == Fate::kHappensLater) {
+      Late late{.verb = verb};
+      if (verb.kind == VerbKind::kWrite) late.bytes.assign(verb.local, verb.local + verb.length);
+      late_.push_back(std::move(late));
+    }
+    verb.outcome = reads ? Outcome::kNotExecuted : Outcome::kIndeterminate;
+    verb.previous = 0xdb;
   }
 
   // The outcome of a WRITE that was cut short is for nobody: its client is dead.
@@ -195,9 +246,15 @@ class FaultEndpoint final : public fabric::Endpoint {
     return one.status();
   }
 
+  struct Late {
+    Verb verb;
+    std::vector<std::byte> bytes = {};
+  };
+
   std::unique_ptr<fabric::Endpoint> inner_;
   const std::vector<std::uint64_t> node_sizes_;
   std::shared_ptr<Faults> faults_;
+  std::vector<Late> late_;
 };
 
 // ---- Fabric
@@ -229,6 +286,8 @@ class FaultFabric final : public fabric::Fabric {
 };
 
 }  // namespace
+
+void deliver(fabric::Endpoint& endpoint) { dynamic_cast<FaultEndpoint&>(endpoint).deliver(); }
 
 std::unique_ptr<fabric::Fabric> with_faults(std::unique_ptr<fabric::Fabric> inner,
                                             std::shared_ptr<Faults> faults) {

@@ -5,6 +5,10 @@
 // lets its lines land in any order, so the order is drawn from a seed and the first few land. A
 // line is never torn. A dead client's batches answer kFenced and execute nothing.
 //
+// Its link to a memory node can be cut: what it posts there then ends with an unknown outcome, and
+// happens at once, later, or never, as the test says; later ones never, once something has got
+// through again (rule 9 of verbs.h).
+//
 // The memory nodes believe that a client is dead once its Fabric is destroyed: destroy it (sessions
 // first) for its peers to be able to fence it.
 //
@@ -15,6 +19,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -36,6 +41,9 @@ struct StopAt {
   std::uint64_t line_order = 0;
 };
 
+// What becomes of WRITEs and atomics over a link that is cut.
+enum class Fate { kHappensUnheard, kHappensLater, kNever };
+
 class Faults {
  public:
   // Forgets the verbs so far.
@@ -53,6 +61,12 @@ class Faults {
   bool wait_until_held_up(std::chrono::milliseconds at_most);
   void go_on();
 
+  // From now on, until it is mended.
+  void cut(fabric::NodeId node, Fate fate);
+  void mend(fabric::NodeId node);
+  // For the fabric. None: the link is there.
+  std::optional<Fate> cut_off(fabric::NodeId node) const;
+
   // For the fabric: what to do with the next verb. `lines`: of a WRITE; 0 where it is none.
   enum class Permission { kExecute, kCutShort, kDead };
   Permission next(std::size_t lines, StopAt& cut);
@@ -66,7 +80,12 @@ class Faults {
   std::optional<std::uint64_t> hold_up_;
   bool held_up_ = false;
   bool dead_ = false;
+  std::map<fabric::NodeId, Fate> cut_;
 };
+
+// Lets what was posted over links that were cut, and is still to happen, happen now. Of an endpoint
+// that with_faults() made.
+void deliver(fabric::Endpoint& endpoint);
 
 std::unique_ptr<fabric::Fabric> with_faults(std::unique_ptr<fabric::Fabric> inner,
                                             std::shared_ptr<Faults> faults);

@@ -3,74 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <nlohmann/json.hpp>
-
-#include "base/parse.h"
 
 namespace pando::fabric::etcd {
 namespace {
 
-using Json = nlohmann::json;
-
-// Of one cluster, over all times: what fits the formats of indexes (Fabric::kMaxGrown).
-constexpr std::uint64_t kMaxNodes = Fabric::kMaxGrown;
 constexpr std::size_t kAttempts = 64;  // each failure means that another node has got through
 constexpr std::size_t kMaxName = 63;
 constexpr auto kBetweenAttempts = std::chrono::seconds(1);
-
-std::string write_record(const NodeRecord& node) {
-  Json places = Json::array();
-  for (const wire::Place& place : node.places) places.push_back(place.to_string());
-  return Json{{"life", fmt::format("{:016x}", node.life)},
-              {"bytes", node.bytes},
-              {"places", std::move(places)}}
-      .dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-std::optional<std::uint64_t> parse_number(std::string_view text, int base) {
-  std::uint64_t value = 0;
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-  if (text.empty() || problem != std::errc{} || end != text.data() + text.size()) {
-    return std::nullopt;
-  }
-  return value;
-}
-
-std::optional<NodeId> parse_id(std::string_view text) {
-  const auto id = parse_number(text, 10);
-  if (!id || *id >= kMaxNodes) return std::nullopt;
-  return static_cast<NodeId>(*id);
-}
-
-std::optional<std::uint64_t> life_in(const Json& json) {
-  const auto at = json.find("life");
-  if (at == json.end() || !at->is_string()) return std::nullopt;
-  return parse_number(at->get_ref<const std::string&>(), 16);
-}
-
-std::optional<NodeRecord> parse_record(const KeyValue& entry, std::string_view prefix) {
-  const Json json = Json::parse(entry.value, nullptr, false);
-  const auto id = parse_id(std::string_view(entry.key).substr(prefix.size()));
-  if (!json.is_object() || !id) return std::nullopt;
-  const auto life = life_in(json);
-  const auto bytes = json.find("bytes");
-  const auto places = json.find("places");
-  if (!life || bytes == json.end() || !bytes->is_number_unsigned() || places == json.end() ||
-      !places->is_array()) {
-    return std::nullopt;
-  }
-  NodeRecord node{.id = *id, .life = *life, .bytes = bytes->get<std::uint64_t>(), .places = {}};
-  for (const Json& text : *places) {
-    if (!text.is_string()) return std::nullopt;
-    auto place = wire::parse_place(text.get_ref<const std::string&>());
-    if (!place) return std::nullopt;
-    node.places.push_back(std::move(*place));
-  }
-  return node;
-}
-
-std::string name_of(NodeId id) { return fmt::format("{:05}", id); }
 
 // What is taken, as last read: every id with its memory's life.
 struct Taken {
@@ -82,6 +21,16 @@ struct Taken {
   };
   std::vector<std::pair<NodeId, Id>> ids;
 };
+
+// To go by an id that somebody else has written down would be to give one twice.
+Error explained(const Error& error, const std::string& keys) {
+  if (error.code() != ErrorCode::kDenied) return error;
+  return {
+      error.code(),
+      fmt::format("{}. Where the cluster got its key only now, remove etcd's keys under {}, and "
+                  "start the nodes with the memory that they had: they know their ids",
+                  error.detail(), keys)};
+}
 
 }  // namespace
 
@@ -106,21 +55,24 @@ std::string Registry::key(std::string_view part) const {
   return fmt::format("/pando/{}/{}", cluster_, part);
 }
 
-Result<std::vector<NodeRecord>> Registry::nodes() {
+Result<std::vector<NodeRecord>> Registry::nodes(std::optional<Error>* left_out) {
   const std::string prefix = key("nodes/");
   auto found = client_.range(prefix);
   if (!found) return fail(found.error());
   std::vector<NodeRecord> nodes;
+  std::optional<Error> first;
   for (const KeyValue& entry : *found) {
-    auto node = parse_record(entry, prefix);
-    if (!node) {
-      return fail(ErrorCode::kCorrupt,
-                  fmt::format("etcd's key '{}' was written by something else than this version's "
-                              "memory nodes: {}",
-                              entry.key, entry.value.substr(0, 100)));
+    auto node = parse_node(entry, prefix, signing());
+    if (node) {
+      nodes.push_back(std::move(*node));
+    } else if (key_.empty()) {
+      return fail(node.error());
+    } else if (!first) {
+      first = node.error();
     }
-    nodes.push_back(std::move(*node));
   }
+  if (nodes.empty() && first) return fail(ErrorCode::kDenied, first->detail());
+  if (left_out != nullptr) *left_out = std::move(first);
   std::ranges::sort(nodes, {}, &NodeRecord::id);
   return nodes;
 }
@@ -142,13 +94,9 @@ Result<NodeId> Registry::enter(const NodeRecord& node, std::optional<NodeId> rem
         taken.next = *next;
         taken.next_revision = entry.revision;
       } else if (entry.key.starts_with(ids)) {
-        const auto id = parse_id(std::string_view(entry.key).substr(ids.size()));
-        const auto life = parse_number(entry.value, 16);
-        if (!id || !life) {
-          return fail(ErrorCode::kCorrupt, fmt::format("etcd's key '{}' is not ours: {}", entry.key,
-                                                       entry.value.substr(0, 100)));
-        }
-        taken.ids.push_back({*id, {*life, entry.revision}});
+        const auto is = parse_life(entry, ids, signing());
+        if (!is) return fail(explained(is.error(), key("")));
+        taken.ids.push_back({is->id, {is->life, entry.revision}});
       }
     }
 
@@ -177,9 +125,11 @@ Result<NodeId> Registry::enter(const NodeRecord& node, std::optional<NodeId> rem
       where.push_back({key("next"), taken.next_revision});
       where.push_back({ids + name_of(*id), 0});
       puts.push_back({key("next"), std::to_string(std::max(taken.next, wanted + 1))});
-      puts.push_back({ids + name_of(*id), fmt::format("{:016x}", node.life)});
+      puts.push_back({ids + name_of(*id), write_life(*id, node.life, signing())});
     }
-    puts.push_back({key("nodes/") + name_of(*id), write_record(node), lease});
+    NodeRecord record = node;
+    record.id = *id;
+    puts.push_back({key("nodes/") + name_of(*id), write_node(record, signing()), lease});
     auto done = client_.transact(where, puts);
     if (!done) return fail(done.error());
     if (*done) return *id;

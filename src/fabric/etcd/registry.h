@@ -6,6 +6,8 @@
 //    kLeaseTime. Its id stays taken.
 //  - What etcd says is where to look, and no more: the nodes themselves tell who they are, and are
 //    believed only where the life is the one that was registered.
+//  - With the cluster's key, what is not signed with it counts for nothing (record.h): clients do
+//    not look there, and nodes do not go by it.
 //
 // Thread-safe; every call blocks, for a bounded time.
 #pragma once
@@ -22,8 +24,8 @@
 #include <vector>
 
 #include "fabric/etcd/client.h"
+#include "fabric/etcd/record.h"
 #include "fabric/verbs.h"
-#include "fabric/wire/socket.h"
 #include <pando/result.h>
 
 namespace pando::fabric::etcd {
@@ -33,27 +35,22 @@ inline constexpr std::chrono::seconds kLeaseTime{10};
 struct RegistryOptions {
   std::vector<std::string> endpoints;
   std::string cluster;
+  std::string key = {};  // the cluster's; empty where it has none
 
   // kInvalidArgument: the cluster's name is missing, or is more than a word.
   Status check() const;
-};
-
-// A memory node that is there.
-struct NodeRecord {
-  NodeId id = 0;
-  std::uint64_t life = 0;
-  std::uint64_t bytes = 0;
-  std::vector<wire::Place> places;
 };
 
 class Registry {
  public:
   // REQUIRES: the options are checked.
   explicit Registry(const RegistryOptions& options)
-      : cluster_(options.cluster), client_(options.endpoints) {}
+      : cluster_(options.cluster), key_(options.key), client_(options.endpoints) {}
 
-  // By id. An error names etcd and, where the reader can do something, what.
-  Result<std::vector<NodeRecord>> nodes();
+  // By id. An error names etcd and, where the reader can do something, what. With a key, records
+  // that cannot be believed are left out; that is an error, kDenied, where no other is left, and
+  // `left_out` says why of the first.
+  Result<std::vector<NodeRecord>> nodes(std::optional<Error>* left_out = nullptr);
   // Registers a node, under the lease, with the id that its memory has; where it has none, with the
   // next one. `remembered`: the id that the memory knows of, should etcd have lost its own.
   // kIncompatible: that id is another's. kOutOfMemory: all ids are taken.
@@ -62,7 +59,10 @@ class Registry {
 
  private:
   std::string key(std::string_view part) const;
+  Signing signing() const { return {.cluster = cluster_, .key = key_}; }
+
   const std::string cluster_;
+  const std::string key_;
   Client client_;
 };
 

@@ -203,12 +203,14 @@ void Cluster::come_back(NodeId id) {
 
 Status Cluster::stay(bool stays) {
   stays_.store(stays);
+  Status all;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    if (Status there = usable(static_cast<NodeId>(i)); !there) return there;
+    Status told = usable(static_cast<NodeId>(i));
     const std::scoped_lock lock(nodes_[i]->mutex);
-    if (Status told = nodes_[i]->link->stay(stays, options_.timeout); !told) return told;
+    if (told) told = nodes_[i]->link->stay(stays, options_.timeout);
+    if (!told && all) all = told;
   }
-  return {};
+  return all;
 }
 
 Task<Status> Cluster::fence(task::Worker& worker, ClientId client) {

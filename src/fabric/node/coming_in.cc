@@ -186,6 +186,7 @@ bool Server::Loop::refuse(Connection& connection, const Error& error) {
   wire::append_refusal(connection.outbox.bytes(), options_.key, connection.hello,
                        connection.challenge, error);
   connection.state = Connection::State::kClosing;
+  remember_alone(connection.client);  // it may have joined before something else was wrong
   return false;
 }
 

@@ -6,7 +6,9 @@
 //    1 MiB   "on-chip" memory, up to 1 MiB
 //    2 MiB   memory: offset 0 of what addresses mean
 //
-// All-zero memory is a node that was never used. Only the node's own process writes the header.
+// All-zero memory is a node that was never used. Only the node's own process writes the header; but
+// clients that map the memory could, and nothing that keeps the process safe rests on it
+// (memory.h).
 #pragma once
 
 #include <atomic>

@@ -98,7 +98,12 @@ void Server::Loop::run() {
     if (!spinning) look_for_gone(ready.empty());
     look_at_connections();
   }
-  for (auto& [descriptor, connection] : connections_) shut(*connection);
+  for (auto& [descriptor, connection] : connections_) {
+    // Whoever lives goes on writing with its pen, to memory that may outlive this process: the next
+    // one finds the pen taken, and finishes it when its process is gone.
+    if (connection->pen != kMaxPens && !connection->socket.ended()) connection->pen = kMaxPens;
+    shut(*connection);
+  }
   free_shut();
   if (door_ == nullptr) return;
   if (const Status closed = door_->close(); !closed) {

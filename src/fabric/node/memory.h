@@ -9,8 +9,19 @@
 // part was in a card when its process was killed (onchip.h) is emptied: what it held is lost.
 // Memory that is another process's now is refused (kBusy).
 //
+// What cannot fit is refused before anything is taken (kInvalidArgument: not into this machine or
+// this place, ever; kOutOfMemory: not now): afterwards nothing would tell but SIGBUS and the OOM
+// killer. Where make() fails, or its caller does before the memory is of use to anyone and says
+// take_back(), what this start has made is gone again, and nothing else is.
+//
 // Processes other than the node's map the same memory through a descriptor that the node hands
 // them (mapped/). Thread-safe: nothing changes after it is made.
+//
+// Whoever maps it can change every byte of it at any time: the header, the sequence numbers and
+// the pens, too. So whatever decides which bytes this process touches is not in there: sizes are
+// taken from the header once, when it is opened, and what a pen says is copied, and checked in the
+// copy, before it is done. A client that maps can spoil what the node keeps for all, as it can by
+// WRITEs; it cannot reach the memory of the node's process (docs/operations.md, "Who is trusted").
 #pragma once
 
 #include <cstdint>
@@ -33,9 +44,12 @@ struct MemoryOptions {
   std::string file;
   HugePages huge_pages = HugePages::kWhereFree;
   int numa_node = -1;  // any
-  // Touches every page before anyone uses it. `progress` is told how far it has come.
+  // Touches every page before anyone uses it. `progress` is told how far it has come, and `stopped`
+  // whether to give up (kUnavailable).
   bool prefault = false;
   std::function<void(std::uint64_t done, std::uint64_t all)> progress;
+  std::function<bool()> stopped;
+  bool locked = false;  // a device will lock every page, which takes them all at once, too
   std::string cluster;  // kept with fresh memory; must agree with memory that survived
 
   static constexpr std::uint64_t kMinBytes = std::uint64_t{1} << 20;
@@ -53,13 +67,16 @@ class NodeMemory {
   ~NodeMemory();
 
   Header& header() const { return *reinterpret_cast<Header*>(mapping_); }
-  std::uint64_t bytes() const { return header().memory_bytes; }
-  std::uint32_t onchip_bytes() const { return header().onchip_bytes; }
-  std::uint64_t life() const { return header().life; }
+  std::uint64_t bytes() const { return bytes_; }
+  std::uint32_t onchip_bytes() const { return onchip_bytes_; }
+  std::uint64_t life() const { return life_; }
   int descriptor() const { return descriptor_; }
   bool survived() const { return survived_; }
   // It was a node's, and is empty now: a part had gone with the node's process.
   bool lost() const { return lost_; }
+  // Undoes what make() has done: the place is removed where it was not there, and empty where it
+  // was empty. Memory that survived is left as it is. REQUIRES: nothing uses it any more.
+  void take_back();
   // Its bytes are still there when the process is gone.
   bool outlives_process() const { return outlives_process_; }
   std::byte* data() const { return mapping_ + kMemoryAt; }
@@ -70,27 +87,43 @@ class NodeMemory {
   SharedLineMemory main_lines(std::size_t pen) const { return lines(kMemoryAt, pen); }
   SharedLineMemory onchip_lines(std::size_t pen) const { return lines(kOnChipAt, pen); }
 
-  // Finishes and frees every stripe that the pen holds. Returns how many. REQUIRES: its thread is
-  // gone; called by the node's own process.
+  // Finishes and frees every stripe that the pen holds; of a pen that says what no writer says it
+  // does nothing but free them. Returns how many. REQUIRES: its thread is gone; called by the
+  // node's own process.
   std::size_t finish(std::size_t pen) const;
 
  private:
+  // The most that this start has made, and would have to undo.
+  enum class Made : std::uint8_t { kNothing, kHeader, kSize, kPlace };
+
+  explicit NodeMemory(int descriptor) : descriptor_(descriptor) {}
   NodeMemory(int descriptor, std::byte* mapping, std::uint64_t mapped)
       : descriptor_(descriptor), mapping_(mapping), mapped_(mapped) {}
+  Status set_up(const MemoryOptions& options, bool created);
+  Status fit(const MemoryOptions& options);
+  Status bind(int numa_node) const;
   SharedLineMemory lines(std::uint64_t at, std::size_t pen) const;
   SharedLineMemory::Sequence* sequences() const {
     return reinterpret_cast<SharedLineMemory::Sequence*>(mapping_ + kSequencesAt);
   }
   Status adopt_or_format(const MemoryOptions& options);
+  void remember(const Header& header);
+  bool within(std::uint64_t place, std::uint64_t length) const;
   void empty();
   Status prefault(const MemoryOptions& options) const;
 
   int descriptor_ = -1;
   std::byte* mapping_ = nullptr;
   std::uint64_t mapped_ = 0;
+  std::uint64_t bytes_ = 0;
+  std::uint32_t onchip_bytes_ = 0;
+  std::uint64_t life_ = 0;
   bool survived_ = false;
   bool lost_ = false;
   bool outlives_process_ = false;
+  Made made_ = Made::kNothing;
+  std::string shm_;   // its name,
+  std::string file_;  // or its path, where it has one
 };
 
 }  // namespace pando::fabric::node

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 
@@ -21,6 +22,7 @@ namespace {
 
 // What rdma_rxe says of itself.
 constexpr std::uint32_t kSoftRoceVendor = 0xFFFFFF;
+constexpr const char* kAnyOrder = "MLX5_RELAXED_PACKET_ORDERING_ON";
 
 // Why librdmacm has nothing to offer.
 Error no_rdma() {
@@ -191,10 +193,27 @@ Result<SocketAddress> address_of(const DeviceChoice& choice) {
 
 // ---- Devices ----
 
+bool lands_in_any_order(std::string_view device, const char* value) {
+  std::string_view names = value != nullptr ? value : "";
+  while (!names.empty()) {
+    const std::size_t end = names.find_first_of(" ,");
+    const std::string_view name = names.substr(0, end);
+    if (name == "all" || name == device) return true;
+    names.remove_prefix(end == std::string_view::npos ? names.size() : end + 1);
+  }
+  return false;
+}
+
 Result<std::shared_ptr<Device>> Device::of(const rdma_cm_id& id) {
   if (id.verbs == nullptr) return fail(rdma_error("RDMA", ENODEV));
   std::shared_ptr<Device> device(new Device);
   device->context_ = id.verbs;
+  if (lands_in_any_order(device->name(), std::getenv(kAnyOrder))) {
+    return fail(ErrorCode::kIncompatible,
+                fmt::format("device {} is to let WRITEs land in any order, by {} in the "
+                            "environment; indexes need them in order: unset it",
+                            device->name(), kAnyOrder));
+  }
   ibv_device_attr_ex all{};
   const ibv_device_attr& attributes = all.orig_attr;
   ibv_port_attr port{};

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include <pando/result.h>
 
@@ -76,6 +77,11 @@ struct DeviceChoice {
 };
 // The address of a device. kNotFound where there is no such device.
 Result<SocketAddress> address_of(const DeviceChoice& choice);
+
+// Whether the device was told to let the packets of a queue pair land in any order, which voids
+// rule 4 of verbs.h: NVIDIA's driver takes that from the environment's
+// MLX5_RELAXED_PACKET_ORDERING_ON, names of devices or "all". `value`: nullptr where it is not set.
+bool lands_in_any_order(std::string_view device, const char* value);
 
 // A device as librdmacm has opened it. Thread-safe.
 class Device {

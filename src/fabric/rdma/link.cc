@@ -185,10 +185,13 @@ void Link::send_waiting() {
     sent().push_back(std::move(part));
     waiting().pop_front();
     std::size_t count = 0;
-    Batch& batch = *sent().back().flight->batch;
+    const tcp::Flight& flight = *sent().back().flight;
+    Batch& batch = *flight.batch;
+    if (std::exchange(ordered_, &flight) != &flight) order_ = {};
     for (const std::uint32_t i : sent().back().verbs) {
       if (!travels(batch[i])) continue;
       describe(batch[i], requests_[count]);
+      requests_[count].work.send_flags |= order_.flags_of(batch[i].kind);
       ++posted_;
       ++count;
     }
@@ -329,6 +332,7 @@ void Link::close_queues() {
   completions_.reset();
   events_.reset();
   under_way_.clear();
+  ordered_ = nullptr;
   broken_.reset();
   posted_ = completed_ = 0;
   armed_ = false;

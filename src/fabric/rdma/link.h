@@ -88,9 +88,12 @@ class Link final : public tcp::Link {
   std::uint64_t posted_ = 0;      // work requests so far
   std::uint64_t completed_ = 0;   // of them
   std::deque<Posted> under_way_;  // as sent()
-  std::optional<Error> broken_;   // what came while it could not be told
-  mutable bool armed_ = false;    // the next completion will be told by completions_
-  task::TimePoint look_from_{};   // at the socket and the connection, while up
+  // Of the batch that was last posted: one that is long comes in several parts.
+  const tcp::Flight* ordered_ = nullptr;
+  BatchOrder order_;
+  std::optional<Error> broken_;  // what came while it could not be told
+  mutable bool armed_ = false;   // the next completion will be told by completions_
+  task::TimePoint look_from_{};  // at the socket and the connection, while up
   std::array<Request, kMaxPart> requests_;
 };
 

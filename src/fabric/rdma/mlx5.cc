@@ -81,11 +81,13 @@ RawRequest encode_masked_cas(std::uint32_t pair_number, const Request& request) 
   const Verb& verb = *request.masked;
   const auto& remote = request.work.wr.atomic;
   const bool signalled = (request.work.send_flags & IBV_SEND_SIGNALED) != 0;
+  const bool fenced = (request.work.send_flags & IBV_SEND_FENCE) != 0;
   RawRequest raw{};
-  // Control: kind, queue pair, length, whether a completion is wanted.
+  // Control: kind, queue pair, length, whether a completion is wanted and what it waits for.
   put_big<std::uint32_t>(&raw[0], (kEightByteWords << 24) | MLX5_OPCODE_ATOMIC_MASKED_CS);
   put_big<std::uint32_t>(&raw[4], (pair_number << 8) | kSegments);
-  raw[11] = static_cast<std::byte>(signalled ? MLX5_WQE_CTRL_CQ_UPDATE : 0);
+  raw[11] = static_cast<std::byte>((signalled ? MLX5_WQE_CTRL_CQ_UPDATE : 0) |
+                                   (fenced ? MLX5_WQE_CTRL_FENCE : 0));
   // Remote address.
   put_big<std::uint64_t>(&raw[16], remote.remote_addr);
   put_big<std::uint32_t>(&raw[24], remote.rkey);
@@ -106,7 +108,7 @@ int post_by_calls(ibv_qp_ex& pair, mlx5dv_qp_ex& raw, std::span<const Request> r
   for (const Request& request : requests) {
     const ibv_send_wr& work = request.work;
     pair.wr_id = work.wr_id;
-    pair.wr_flags = work.send_flags & IBV_SEND_SIGNALED;
+    pair.wr_flags = work.send_flags & (IBV_SEND_SIGNALED | IBV_SEND_FENCE);
     if (request.masked != nullptr) {
       const RawRequest bytes = encode_masked_cas(pair.qp_base.qp_num, request);
       mlx5dv_wr_raw_wqe(&raw, bytes.data());  // which copies it

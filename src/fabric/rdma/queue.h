@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "fabric/rdma/device.h"
 #include "fabric/verbs.h"
@@ -23,6 +24,25 @@ struct Request {
   ibv_send_wr work{};
   ibv_sge piece{};
   const Verb* masked = nullptr;
+};
+
+// The order of a batch's requests at the memory node, as rule 4 of verbs.h promises it. The
+// InfiniBand standard ("work request ordering") keeps two requests of one queue pair in order but
+// where the first is a READ or an atomic and the second is none of the READs: those may overtake
+// it, unless they are fenced, which has them wait for all READs and atomics before them. So a WRITE
+// or an atomic behind an atomic is fenced. Behind a READ it is not: rule 4 lets it overtake. A READ
+// behind an atomic, which is how locks are taken, needs no fence, and keeps its one round trip.
+class BatchOrder {
+ public:
+  // What the batch's next request needs among its flags: IBV_SEND_FENCE, or none.
+  unsigned flags_of(VerbKind kind) {
+    if (kind == VerbKind::kRead) return 0;
+    return std::exchange(behind_atomic_, is_atomic(kind)) ? static_cast<unsigned>(IBV_SEND_FENCE)
+                                                          : 0u;
+  }
+
+ private:
+  bool behind_atomic_ = false;
 };
 
 class Queue {

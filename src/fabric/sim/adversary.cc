@@ -5,13 +5,21 @@
 // lines come in any order and between everyone else's.
 //
 // Where a link breaks, the steps to come at that node are dropped, or become a ghost: they may
-// still be executed, one by one, until the client posts to that node again or is fenced. Either way
-// the client learns of it a while later, and of each verb no more than that it may have been
+// still be executed, one by one, until a verb that the client has posted there later is executed,
+// or the client is shut out of the node. A post that does not get through settles nothing. Either
+// way the client learns of it a while later, and of each verb no more than that it may have been
 // executed.
+//
+// Where atomics have a gap, one loads its word, and stores what becomes of it a while later; other
+// atomics of that word wait, WRITEs do not and are lost.
+//
+// What came to be drawn later than the rest has a stream of random numbers of its own.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <list>
+#include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -36,25 +44,47 @@ struct Ghost {
   ClientState* client = nullptr;
   NodeId node = 0;
   std::uint64_t serial = 0;
+  std::uint64_t flight = 0;    // its serial
+  std::uint64_t left = 0;      // when it was left: the serial of the last flight by then
+  bool lasting = false;        // lives long
   std::vector<Remains> steps;  // in order
   std::size_t next = 0;
+};
+
+// An atomic that has loaded its word and not stored it yet.
+struct Pending {
+  std::uint64_t serial = 0;
+  std::uint64_t flight = 0;  // its serial
+  const ClientState* client = nullptr;
+  NodeId node = 0;
+  std::uint64_t offset = 0;
+  std::uint32_t incarnation = 0;  // of the memory node
+  std::uint64_t before = 0;
+  std::uint64_t after = 0;
 };
 
 class Adversary final : public Network, private EventHandler {
  public:
   Adversary(Cluster& cluster, const AdversaryOptions& options)
-      : cluster_(cluster), options_(options), random_(options.seed) {}
+      : cluster_(cluster),
+        options_(options),
+        random_(options.seed),
+        fates_(base::mix64(options.seed, 1)) {}
 
   void post(Flight& flight) override {
-    if (flight.client->fenced) return refuse(flight);
     plan(flight);
     Batch& batch = *flight.batch;
     for (std::size_t i = 0; i < batch.size(); ++i) {
       const NodeId node = batch[i].target.node();
       if (is_broken(flight, node)) continue;
-      settle_ghosts(*flight.client, node);
-      if (!reachable(*flight.client, node)) break_off(flight, node, ErrorCode::kUnavailable);
-      if (lost_its_memory(*flight.client, node)) break_off(flight, node, ErrorCode::kDataLost);
+      const ClientState& client = *flight.client;
+      if (client.shut_out[node]) {
+        break_off(flight, node, ErrorCode::kFenced);
+      } else if (!cluster_.reachable(client, node)) {
+        break_off(flight, node, ErrorCode::kUnavailable);
+      } else if (lost_its_memory(client, node)) {
+        break_off(flight, node, ErrorCode::kDataLost);
+      }
     }
     schedule(flight);
   }
@@ -67,26 +97,39 @@ class Adversary final : public Network, private EventHandler {
     std::ranges::sort(nodes);
     nodes.erase(std::ranges::unique(nodes).begin(), nodes.end());
     for (const NodeId node : nodes) leave_ghost(flight, node);
+    store_pending([&](const Pending& each) { return each.flight == flight.serial; });
   }
 
-  void shut_out(ClientState& client) override {
-    ghosts_.remove_if([&](const Ghost& ghost) { return ghost.client == &client; });
+  void shut_out(ClientState& client, NodeId node) override {
+    store_pending([&](const Pending& each) { return each.client == &client && each.node == node; });
+    ghosts_.remove_if(
+        [&](const Ghost& ghost) { return ghost.client == &client && ghost.node == node; });
+    break_flights(client, node, ErrorCode::kFenced);
+  }
+
+  // What was lost half done ends now.
+  void fence(ClientState& client) override {
     for (Flight* flight = client.flights; flight != nullptr; flight = flight->next) {
-      flight->lost = false;
-      refuse(*flight);
+      if (!std::exchange(flight->lost, false)) continue;
+      for (const Verb& verb : flight->batch->verbs()) {
+        const NodeId node = verb.target.node();
+        if (!is_broken(*flight, node)) break_off(*flight, node, ErrorCode::kFenced);
+      }
+      schedule(*flight);
     }
   }
 
   void break_link(ClientState& client, NodeId node) override {
-    for (Flight* flight = client.flights; flight != nullptr; flight = flight->next) {
-      const Batch& batch = *flight->batch;
-      for (std::size_t i = 0; i < batch.size(); ++i) {
-        if (batch[i].target.node() != node || is_broken(*flight, node)) continue;
-        break_off(*flight, node, ErrorCode::kUnavailable);
-        schedule(*flight);
-        break;
-      }
-    }
+    break_flights(client, node, ErrorCode::kUnavailable);
+  }
+
+  Time to_fence() override { return 1 + draw(options_.longest_fence >> (2 * fates_.below(4))); }
+  Time to_give_up() override { return 1 + draw(options_.fence_timeout); }
+  Time draw(Time most) override { return fates_.below(most + 1); }
+
+  bool haunts(const ClientState& client) const override {
+    return std::ranges::find(ghosts_, &client, &Ghost::client) != ghosts_.end() ||
+           std::ranges::find(pending_, &client, &Pending::client) != pending_.end();
   }
 
   void drop(ClientState& client) override {
@@ -103,9 +146,6 @@ class Adversary final : public Network, private EventHandler {
   Time now() const { return cluster_.engine.time(); }
   Time one_way() { return options_.latency + up_to(options_.latency); }
 
-  bool reachable(const ClientState& client, NodeId node) const {
-    return cluster_.nodes[node].up && client.cut_until[node] <= now();
-  }
   bool lost_its_memory(const ClientState& client, NodeId node) const {
     return client.incarnations[node] != cluster_.nodes[node].incarnation;
   }
@@ -205,9 +245,58 @@ class Adversary final : public Network, private EventHandler {
 
   void take(Flight& flight, const Step& step) {
     Verb& verb = (*flight.batch)[step.verb];
-    execute(cluster_.nodes[verb.target.node()], verb, step.begin, step.end);
+    const NodeId node = verb.target.node();
+    settle_ghosts(*flight.client, node, flight.serial);
+    // Verbs of a batch wait for an atomic before them.
+    store_pending([&](const Pending& each) { return each.flight == flight.serial; });
+    if (is_atomic(verb.kind)) {
+      execute_atomic(*flight.client, flight.serial, verb);
+    } else {
+      execute(cluster_.nodes[node], verb, step.begin, step.end);
+    }
     verb.outcome = Outcome::kIndeterminate;  // until the client has heard of it
     if (!flight.client->triggers.empty()) pull_triggers(*flight.client, verb);
+  }
+
+  // ---- Atomics as load and store
+
+  void execute_atomic(const ClientState& client, std::uint64_t flight, Verb& verb) {
+    const NodeId node = verb.target.node();
+    MemoryNode& memory = cluster_.nodes[node];
+    if (options_.atomic_gap == 0) return execute(memory, verb);
+    const std::uint64_t offset = verb.target.offset();
+    store_pending([&](const Pending& each) { return each.node == node && each.offset == offset; });
+    Pending pending{.serial = ++pendings_,
+                    .flight = flight,
+                    .client = &client,
+                    .node = node,
+                    .offset = offset,
+                    .incarnation = memory.incarnation};
+    std::memcpy(&pending.before, memory.at(offset), sizeof(pending.before));
+    execute(memory, verb);
+    std::memcpy(&pending.after, memory.at(offset), sizeof(pending.after));
+    if (pending.after == pending.before) return;
+    std::memcpy(memory.at(offset), &pending.before, sizeof(pending.before));
+    pending_.push_back(pending);
+    ++cluster_.coverage.split_atomics;
+    cluster_.engine.at(now() + draw(options_.atomic_gap), [this, serial = pending.serial] {
+      store_pending([serial](const Pending& each) { return each.serial == serial; });
+    });
+  }
+
+  template <class Chosen>
+  void store_pending(Chosen chosen) {
+    if (pending_.empty()) return;
+    std::erase_if(pending_, [&](const Pending& each) {
+      if (!chosen(each)) return false;
+      MemoryNode& memory = cluster_.nodes[each.node];
+      if (memory.incarnation != each.incarnation) return true;
+      std::uint64_t found = 0;
+      std::memcpy(&found, memory.at(each.offset), sizeof(found));
+      if (found != each.before) ++cluster_.coverage.lost_to_atomics;
+      std::memcpy(memory.at(each.offset), &each.after, sizeof(each.after));
+      return true;
+    });
   }
 
   static void pull_triggers(ClientState& client, const Verb& verb) {
@@ -226,10 +315,11 @@ class Adversary final : public Network, private EventHandler {
 
   void complete(Flight& flight) {
     Batch& batch = *flight.batch;
+    store_pending([&](const Pending& each) { return each.flight == flight.serial; });
     bool atomic_unknown = false;
     for (std::size_t i = 0; i < batch.size(); ++i) {
       Verb& verb = batch[i];
-      if (!shut_out_of(flight, verb.target.node())) {
+      if (!is_broken(flight, verb.target.node())) {
         verb.outcome = Outcome::kExecuted;
         continue;
       }
@@ -240,7 +330,10 @@ class Adversary final : public Network, private EventHandler {
         std::memset(verb.local, static_cast<int>(kScribble), verb.length);
       if (is_atomic(verb.kind)) {
         verb.previous = random_.next();
-        atomic_unknown |= verb.outcome == Outcome::kIndeterminate;
+        if (verb.outcome == Outcome::kIndeterminate) {
+          atomic_unknown = true;
+          ++cluster_.coverage.unknown_atomics;
+        }
       }
     }
     if (flight.error && flight.error->code() == ErrorCode::kUnavailable && atomic_unknown) {
@@ -249,19 +342,40 @@ class Adversary final : public Network, private EventHandler {
     cluster_.land(flight);
   }
 
-  static bool shut_out_of(const Flight& flight, NodeId node) {
-    return is_broken(flight, node) || (flight.error && flight.error->code() == ErrorCode::kFenced);
-  }
-
   // ---- Going wrong
 
+  void break_flights(ClientState& client, NodeId node, ErrorCode why) {
+    for (Flight* flight = client.flights; flight != nullptr; flight = flight->next) {
+      const Batch& batch = *flight->batch;
+      for (std::size_t i = 0; i < batch.size(); ++i) {
+        if (batch[i].target.node() != node || is_broken(*flight, node)) continue;
+        break_off(*flight, node, why);
+        schedule(*flight);
+        break;
+      }
+    }
+  }
+
+  static std::string_view text_of(ErrorCode why) {
+    if (why == ErrorCode::kFenced) return "this client has been shut out";
+    if (why == ErrorCode::kDataLost) return "the memory node lost its memory";
+    return "the memory node cannot be reached";
+  }
+
   void break_off(Flight& flight, NodeId node, ErrorCode why) {
-    if (flight.error && flight.error->code() == ErrorCode::kFenced) return;
     flight.broken.push_back(node);
-    flight.error.emplace(why, why == ErrorCode::kDataLost ? "the memory node lost its memory"
-                                                          : "the memory node cannot be reached");
-    flight.ends = std::max(flight.ends, now() + 1 + up_to(kLongestTimeout));
-    leave_ghost(flight, node);
+    store_pending(
+        [&](const Pending& each) { return each.flight == flight.serial && each.node == node; });
+    if (why == ErrorCode::kFenced) {
+      flight.ends = std::max(flight.ends, now() + one_way());
+    } else {
+      flight.ends = std::max(flight.ends, now() + 1 + up_to(kLongestTimeout));
+      leave_ghost(flight, node);
+    }
+    // To be shut out is for good: of several errors, that one.
+    if (!flight.error || flight.error->code() != ErrorCode::kFenced) {
+      flight.error.emplace(why, std::string(text_of(why)));
+    }
     const auto rest = flight.steps.begin() + static_cast<std::ptrdiff_t>(flight.next_step);
     flight.steps.erase(
         std::remove_if(rest, flight.steps.end(),
@@ -269,18 +383,15 @@ class Adversary final : public Network, private EventHandler {
         flight.steps.end());
   }
 
-  void refuse(Flight& flight) {
-    flight.steps.clear();
-    flight.next_step = 0;
-    flight.error.emplace(ErrorCode::kFenced, "this client has been shut out");
-    flight.ends = now() + one_way();
-    schedule(flight);
-  }
-
   // What is still to be executed at the node lives on without its batch, or does not.
   void leave_ghost(Flight& flight, NodeId node) {
     if (!cluster_.nodes[node].up || lost_its_memory(*flight.client, node) || chance(50)) return;
-    Ghost ghost{.client = flight.client, .node = node, .serial = ++ghosts_seen_};
+    Ghost ghost{.client = flight.client,
+                .node = node,
+                .serial = ++ghosts_seen_,
+                .flight = flight.serial,
+                .left = cluster_.last_serial(),
+                .lasting = fates_.below(4) == 0};
     for (std::size_t i = flight.next_step; i < flight.steps.size(); ++i) {
       const Step& step = flight.steps[i];
       Verb& verb = (*flight.batch)[step.verb];
@@ -293,14 +404,13 @@ class Adversary final : public Network, private EventHandler {
       ghost.steps.push_back(std::move(remains));
     }
     if (ghost.steps.empty()) return;
-    const std::uint64_t serial = ghost.serial;
     ghosts_.push_back(std::move(ghost));
-    haunt_later(serial);
+    haunt_later(ghosts_.back());
   }
 
-  void haunt_later(std::uint64_t serial) {
-    cluster_.engine.at(now() + 1 + up_to(options_.longest_delay),
-                       {.handler = this, .detail = serial});
+  void haunt_later(const Ghost& ghost) {
+    const Time later = ghost.lasting ? draw(options_.longest_ghost) : up_to(options_.longest_delay);
+    cluster_.engine.at(now() + 1 + later, {.handler = this, .detail = ghost.serial});
   }
 
   // One more step of a ghost.
@@ -311,11 +421,12 @@ class Adversary final : public Network, private EventHandler {
       ghosts_.erase(ghost);
       return;
     }
+    settle_ghosts(*ghost->client, ghost->node, ghost->flight);
     take_ghostly(*ghost);
     if (ghost->next == ghost->steps.size()) {
       ghosts_.erase(ghost);
     } else {
-      haunt_later(serial);
+      haunt_later(*ghost);
     }
   }
 
@@ -327,14 +438,19 @@ class Adversary final : public Network, private EventHandler {
       std::memcpy(node.at(step.verb.target.offset()) + step.begin, step.bytes.data(),
                   step.bytes.size());
     } else {
+      // At one moment: a gap would outlive the verb that settles it.
+      store_pending([&](const Pending& each) {
+        return each.node == ghost.node && each.offset == step.verb.target.offset();
+      });
       execute(node, step.verb);
     }
   }
 
-  // The client posts to the node again: what it left there is over, as far as it may have got.
-  void settle_ghosts(ClientState& client, NodeId node) {
+  // A verb of that flight is about to be executed at the node: what its client had left there when
+  // it was posted is over, as far as it may have got. The oldest first.
+  void settle_ghosts(const ClientState& client, NodeId node, std::uint64_t flight) {
     for (auto ghost = ghosts_.begin(); ghost != ghosts_.end();) {
-      if (ghost->client != &client || ghost->node != node) {
+      if (ghost->client != &client || ghost->node != node || ghost->left >= flight) {
         ++ghost;
         continue;
       }
@@ -349,7 +465,10 @@ class Adversary final : public Network, private EventHandler {
   const AdversaryOptions options_;
   base::Random random_;
   std::vector<std::pair<NodeId, Time>> barriers_;
+  base::Random fates_;
   std::list<Ghost> ghosts_;
+  std::vector<Pending> pending_;
+  std::uint64_t pendings_ = 0;
   std::uint64_t ghosts_seen_ = 0;
 };
 

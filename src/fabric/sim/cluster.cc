@@ -48,7 +48,7 @@ void execute(MemoryNode& node, Verb& verb, std::uint32_t begin, std::uint32_t en
 
 // ---- Cluster ----
 
-Cluster::Cluster(const SimOptions& options, const Preset& of) : preset(of) {
+Cluster::Cluster(const SimOptions& options, const Preset& of) : preset(of), grows(options.grows) {
   constexpr std::uint64_t kPage = 4096;
   caps = {.line_atomic = true,
           .write_in_order = false,
@@ -57,7 +57,6 @@ Cluster::Cluster(const SimOptions& options, const Preset& of) : preset(of) {
           .inline_limit = of.inline_limit,
           .onchip_bytes = options.onchip_bytes.value_or(of.onchip_bytes)};
   const std::uint64_t bytes = options.bytes / options.nodes / kPage * kPage;
-  nodes.reserve(options.nodes);
   for (std::uint32_t i = 0; i < options.nodes; ++i) {
     nodes.emplace_back(bytes, caps.onchip_bytes, options.huge_pages);
   }
@@ -71,12 +70,39 @@ ClientState& Cluster::join() {
   ClientState& client = *clients.back();
   client.id = static_cast<ClientId>(clients.size());
   client.cut_until.assign(nodes.size(), 0);
+  client.shut_out.assign(nodes.size(), false);
+  client.known_nodes = nodes.size();
   for (const MemoryNode& node : nodes) client.incarnations.push_back(node.incarnation);
   return client;
 }
 
 ClientState* Cluster::find(ClientId client) {
   return client >= 1 && client <= clients.size() ? clients[client - 1].get() : nullptr;
+}
+
+void Cluster::shut_out(ClientState& client, NodeId node) {
+  if (client.shut_out[node]) return;
+  client.shut_out[node] = true;
+  network->shut_out(client, node);
+}
+
+void Cluster::fence(ClientState& client) {
+  if (client.fenced) return;
+  client.fenced = true;
+  network->fence(client);
+}
+
+void Cluster::grow(Time noticed_within) {
+  nodes.emplace_back(sizes.front(), caps.onchip_bytes, false);
+  sizes.push_back(sizes.front());
+  for (const auto& client : clients) {
+    client->cut_until.push_back(0);
+    client->shut_out.push_back(false);
+    client->incarnations.push_back(0);
+    engine.at(
+        engine.time() + network->draw(noticed_within),
+        [&known = client->known_nodes, count = nodes.size()] { known = std::max(known, count); });
+  }
 }
 
 Flight& Cluster::take_off(SimEndpoint& endpoint, ClientState& client, Batch& batch) {
@@ -108,6 +134,7 @@ void Cluster::land(Flight& flight) {
   Batch& batch = *flight.batch;
   if (flight.error) {
     ++coverage.failed;
+    flight.endpoint->tell_unsettled(batch);
     batch.complete(std::move(*flight.error));
   } else {
     batch.complete();
@@ -176,21 +203,49 @@ Task<Status> SimEndpoint::fence(ClientId id) {
                    fmt::format("there is no client {}: the last that came in is {}", id,
                                cluster_->clients.size()));
   }
-  if (target->fenced) co_return Status{};
-  for (std::size_t node = 0; node < cluster_->nodes.size(); ++node) {
-    const bool cut = client_.cut_until[node] > cluster_->engine.time();
-    if (cluster_->nodes[node].up && !cut) continue;
-    co_return fail(ErrorCode::kBusy, fmt::format("memory node {} cannot be told", node));
+  // Nodes hear of it at different moments, in any order, each by itself; what is left where one
+  // could not be told is a client that is shut out of the others.
+  std::vector<std::pair<Time, NodeId>> moments;
+  moments.reserve(client_.known_nodes);
+  for (std::size_t node = 0; node < client_.known_nodes; ++node) {
+    moments.emplace_back(cluster_->engine.time() + cluster_->network->to_fence(),
+                         static_cast<NodeId>(node));
   }
-  target->fenced = true;
-  ++cluster_->coverage.fenced;
-  cluster_->network->shut_out(*target);
-  co_return Status{};
+  std::ranges::sort(moments);
+  Status all;
+  Time ends = 0;
+  for (const auto& [moment, node] : moments) {
+    co_await wait_until(moment);
+    if (!cluster_->reachable(client_, node)) {
+      ++cluster_->coverage.unfenced;
+      ends = cluster_->engine.time() + cluster_->network->to_give_up();
+      all = fail(ErrorCode::kUnavailable, fmt::format("memory node {} cannot be told", node));
+    } else if (client_.shut_out[node]) {
+      co_return fail(ErrorCode::kFenced, "this client has been shut out");
+    } else {
+      cluster_->shut_out(*target, node);
+    }
+  }
+  if (all && !target->fenced) {
+    ++cluster_->coverage.fenced;
+    cluster_->fence(*target);
+  }
+  co_await wait_until(ends);
+  co_return all;
+}
+
+Task<void> SimEndpoint::wait_until(Time when) {
+  const Time now = cluster_->engine.time();
+  if (cluster_->instant || when <= now) co_return;
+  co_await worker().sleep_for(
+      task::Duration(static_cast<std::int64_t>((when - now + kNanosecond - 1) / kNanosecond)));
 }
 
 bool SimEndpoint::post(Batch& batch) {
   if (cluster_->instant) {
-    if (client_.fenced) {
+    if (std::ranges::any_of(batch.verbs(), [&](const Verb& verb) {
+          return client_.shut_out[verb.target.node()];
+        })) {
       batch.refuse(Error(ErrorCode::kFenced, "this client has been shut out"));
       return true;
     }

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -84,7 +85,9 @@ struct Trigger {
 struct ClientState {
   ClientId id = 0;
   bool present = true;
-  bool fenced = false;
+  bool fenced = false;          // a fence of it has succeeded
+  std::vector<bool> shut_out;   // by memory node
+  std::size_t known_nodes = 0;  // memory nodes that it knows: those before this one
   bool held = false;
   std::uint64_t holds = 0;
   Nic nic;
@@ -103,8 +106,18 @@ class Network {
   virtual void post(Flight& flight) = 0;
   // The batch of a flight is about to be destroyed.
   virtual void abandon(Flight& flight) = 0;
-  // The client has been shut out: nothing of it takes effect any more.
-  virtual void shut_out(ClientState& client) = 0;
+  // The client has been shut out of the node: nothing of it takes effect there any more.
+  virtual void shut_out(ClientState& client, NodeId node) = 0;
+  // And of all of them that it may use.
+  virtual void fence(ClientState& client) = 0;
+  // How long a fence takes to a node, and how long until it is given up at one that is out of
+  // reach.
+  virtual Time to_fence() { return 0; }
+  virtual Time to_give_up() { return 0; }
+  // Some time up to `most`.
+  virtual Time draw(Time most) { return most; }
+  // Whether anything of the client may yet take effect somewhere that no batch waits for.
+  virtual bool haunts(const ClientState&) const { return false; }
   // Faults, for networks that have them: every batch under way between the two ends with an error.
   virtual void break_link(ClientState& client, NodeId node) = 0;
   // What the client has under way stops where it is.
@@ -145,7 +158,8 @@ class Cluster {
   const Preset& preset;
   Caps caps;
   bool instant = false;  // verbs take no time and meet no faults
-  std::vector<MemoryNode> nodes;
+  const bool grows;      // memory nodes may come
+  std::deque<MemoryNode> nodes;
   std::vector<std::uint64_t> sizes;
   std::vector<std::unique_ptr<ClientState>> clients;  // by id - 1
   std::unique_ptr<Network> network;
@@ -156,11 +170,20 @@ class Cluster {
 
   ClientState& join();
   ClientState* find(ClientId client);
+  bool reachable(const ClientState& client, NodeId node) const {
+    return nodes[node].up && client.cut_until[node] <= engine.time();
+  }
+  void shut_out(ClientState& client, NodeId node);
+  void fence(ClientState& client);
+  // A further memory node, as large as the first. Clients know it a while later.
+  void grow(Time noticed_within);
 
   Flight& take_off(SimEndpoint& endpoint, ClientState& client, Batch& batch);
   // The flight is over: its waiter goes on. REQUIRES: outcomes are set.
   void land(Flight& flight);
   void forget(Flight& flight);
+  // The serial of the last batch that was posted.
+  std::uint64_t last_serial() const { return flown_; }
 
  private:
   std::vector<std::unique_ptr<Flight>> all_flights_;
@@ -177,12 +200,16 @@ class SimEndpoint final : public Endpoint {
   bool pending() const override { return in_flight > 0; }
   void abandon() override { abandon_all(); }
   Task<Status> fence(ClientId client) override;
+  using Endpoint::tell_unsettled;
 
   std::size_t in_flight = 0;
 
  private:
   void abandon_all();
-  std::span<const std::uint64_t> node_sizes() const override { return cluster_->sizes; }
+  Task<void> wait_until(Time when);
+  std::span<const std::uint64_t> node_sizes() const override {
+    return std::span(cluster_->sizes).first(client_.known_nodes);
+  }
   bool post(Batch& batch) override;
   std::shared_ptr<Cluster> cluster_;
   ClientState& client_;

@@ -65,6 +65,7 @@ void Engine::run(Seat seat) {
     place.waiting = true;
     return;
   }
+  const task::Resuming mark;  // what its tasks postpone is run when the turn is over
   running_ = seat;
   place.worker->run_ready();
   running_ = kNobody;

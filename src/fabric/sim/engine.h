@@ -10,8 +10,9 @@
 //     free.
 //  3. Workers that are held (paused, or dead) are not run; what becomes ready meanwhile waits.
 //  4. A plain call (Worker::run) lets time pass for all workers. It may not be made from within a
-//     task, which is itself run by the engine. One that waits for longer than kLongestCall, where
-//     every operation has a deadline, will never end: both are std::logic_error.
+//     task, which is itself run by the engine: the public interface refuses that, as on every
+//     fabric, before it comes here (task/resuming.h). One that waits for longer than kLongestCall,
+//     where every operation has a deadline, will never end: both are std::logic_error.
 #pragma once
 
 #include <cstdint>

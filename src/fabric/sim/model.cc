@@ -49,7 +49,10 @@ class Model final : public Network, private EventHandler {
   void break_link(ClientState&, NodeId) override {}
   void drop(ClientState&) override {}
 
-  void shut_out(ClientState& client) override {
+  // Fences take no time here: they are at all nodes at once.
+  void shut_out(ClientState&, NodeId) override {}
+
+  void fence(ClientState& client) override {
     for (Flight* flight = client.flights; flight != nullptr; flight = flight->next) {
       // Another serial, so that events that are under way find nothing.
       flight->serial = ++refusals_ | (std::uint64_t{1} << 63);

@@ -22,7 +22,7 @@ class SimFabric final : public Fabric {
 
   const Caps& caps() const override { return cluster_->caps; }
   ClientId client() const override { return client_.id; }
-  std::size_t node_count() const override { return cluster_->nodes.size(); }
+  std::size_t node_count() const override { return client_.known_nodes; }
   std::uint64_t node_size(NodeId node) const override {
     return node < node_count() ? cluster_->sizes[node] : 0;
   }
@@ -37,6 +37,11 @@ class SimFabric final : public Fabric {
     return std::make_unique<SimFabric>(cluster_);
   }
   task::Clock& clock() override { return cluster_->engine; }
+  bool may_grow() const override { return cluster_->grows; }
+  Status look_for_nodes() override {
+    client_.known_nodes = cluster_->nodes.size();
+    return {};
+  }
 
  private:
   std::shared_ptr<Cluster> cluster_;
@@ -102,6 +107,10 @@ Coverage& Coverage::operator+=(const Coverage& other) {
   failed += other.failed;
   late += other.late;
   fenced += other.fenced;
+  unfenced += other.unfenced;
+  split_atomics += other.split_atomics;
+  lost_to_atomics += other.lost_to_atomics;
+  unknown_atomics += other.unknown_atomics;
   sockets += other.sockets;
   generations += other.generations;
   outdated += other.outdated;
@@ -161,10 +170,10 @@ void Simulation::release(ClientId id) {
   ClientState& client = *cluster_->find(id);
   if (!client.held) return;
   client.held = false;
-  if (!client.fenced) {
-    client.fenced = true;
-    cluster_->network->shut_out(client);
+  for (std::size_t node = 0; node < cluster_->nodes.size(); ++node) {
+    cluster_->shut_out(client, static_cast<NodeId>(node));
   }
+  cluster_->fence(client);
   for (const auto seat : client.seats) cluster_->engine.release(seat);
 }
 
@@ -192,7 +201,18 @@ void Simulation::stop_node(NodeId id, Time for_time, bool lose_memory) {
   cluster_->engine.at(time() + for_time, [&node] { node.up = true; });
 }
 
+void Simulation::add_memory_node(Time noticed_within) { cluster_->grow(noticed_within); }
+
+std::size_t Simulation::memory_nodes() const { return cluster_->nodes.size(); }
+
 bool Simulation::is_fenced(ClientId client) const { return cluster_->find(client)->fenced; }
+
+bool Simulation::is_held(ClientId client) const { return cluster_->find(client)->held; }
+
+bool Simulation::nothing_under_way(ClientId id) const {
+  const ClientState& client = *cluster_->find(id);
+  return client.flights == nullptr && !cluster_->network->haunts(client);
+}
 
 const Coverage& Simulation::coverage() const { return cluster_->coverage; }
 void Simulation::set_trace(TraceSink* sink) { cluster_->trace = sink; }

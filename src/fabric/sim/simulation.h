@@ -36,6 +36,14 @@ struct AdversaryOptions {
   Time latency = 1 * kMicrosecond;         // one way, at least; up to twice as much
   unsigned delay = 5;                      // a batch is held up on its way
   Time longest_delay = 50 * kMicrosecond;  // for up to this long
+  // What outlives its batch is mostly over within longest_delay; some of it, within this time.
+  Time longest_ghost = 100 * kMicrosecond;
+  // Until a memory node has heard of a fence, and until one is given up that cannot be told.
+  Time longest_fence = 4 * kMicrosecond;
+  Time fence_timeout = 100 * kMicrosecond;
+  // An atomic's store comes up to so much later than its load: WRITEs between the two are lost,
+  // which rule 7 of verbs.h allows. 0: it is one moment.
+  Time atomic_gap = 0;
 };
 
 struct SimOptions {
@@ -46,6 +54,7 @@ struct SimOptions {
   std::string preset = "connectx6-100g";
   std::optional<std::uint32_t> onchip_bytes;  // default: the preset's
   std::optional<AdversaryOptions> adversary;  // default: the model
+  bool grows = false;                         // memory nodes may be added (Fabric::may_grow)
 
   static constexpr std::uint32_t kMaxNodes = 1024;
   static constexpr std::uint64_t kMinNodeBytes = std::uint64_t{1} << 20;
@@ -60,6 +69,10 @@ struct Coverage {
   std::uint64_t failed = 0;  // batches that ended with an error
   std::uint64_t late = 0;    // verbs that took effect after their batch had failed
   std::uint64_t fenced = 0;
+  std::uint64_t unfenced = 0;         // memory nodes that a fence could not reach
+  std::uint64_t split_atomics = 0;    // that stored a while after they had loaded
+  std::uint64_t lost_to_atomics = 0;  // WRITEs between an atomic's load and its store
+  std::uint64_t unknown_atomics = 0;  // whose client was not told whether they happened
   // Where clients and memory nodes are the real ones (tcp_simulation.h).
   SocketCoverage sockets;
   std::uint64_t generations = 0;  // of clients' connections, beyond the first
@@ -128,7 +141,16 @@ class Simulation {
   // No verb gets through, and the outcome of those under way is unknown.
   virtual void cut_link(ClientId client, NodeId node, Time time);
   virtual void stop_node(NodeId node, Time time, bool lose_memory);
+  // A further memory node, which clients notice within that time. REQUIRES: SimOptions::grows.
+  virtual void add_memory_node(Time noticed_within);
+  virtual std::size_t memory_nodes() const;
+  // At every memory node that it may use; where some could not be told it is not fenced yet.
   virtual bool is_fenced(ClientId client) const;
+  // Stands still, for a while or for good.
+  virtual bool is_held(ClientId client) const;
+  // Nothing of the client can take effect any more at any memory node, but what it posts from now
+  // on.
+  virtual bool nothing_under_way(ClientId client) const;
 
   // A client comes in and dies on its way, or when it has. REQUIRES: called outside of events.
   virtual void visit(std::uint64_t /*steps*/) {}

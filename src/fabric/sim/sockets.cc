@@ -53,6 +53,17 @@ SocketNetwork::Between& SocketNetwork::between(const Machine& a, const Machine& 
   return between_[std::minmax(a.number(), b.number())];
 }
 
+bool SocketNetwork::anything_from(const Machine& machine) const {
+  return std::ranges::any_of(connections_, [&](const auto& each) {
+    const Connection& connection = each.second;
+    return std::ranges::any_of(std::array{Side::kClient, Side::kServer}, [&](Side side) {
+      const Way& way = connection.ways[at(side)];
+      return connection.ends[at(side)].machine == &machine &&
+             ((way.bytes > 0 && !way.lost) || connection.ends[at(other(side))].unread() > 0);
+    });
+  });
+}
+
 SocketNetwork::Connection& SocketNetwork::begin(Machine& client, Machine& server,
                                                 const std::string& port, task::Worker* worker) {
   const std::uint64_t number = ++last_number_;

@@ -76,6 +76,8 @@ class SocketNetwork final : private EventHandler {
   // Segments take the shortest time and are whole.
   void set_calm(bool calm) { calm_ = calm; }
   std::size_t connections() const { return connections_.size(); }
+  // Whether bytes that it has sent are on their way, or have arrived and were not read.
+  bool anything_from(const Machine& machine) const;
 
   // ---- Faults. Times count from now.
   // Nothing gets through between the two for so long; then everything does, sooner or later.
@@ -207,6 +209,7 @@ class Machine final : public wire::Network, public task::Clock, public task::Sim
   // Its processes are not run.
   void hold();
   void release();
+  bool held() const { return held_; }
   // Calls `action` when it has sent so many more messages of at least so many bytes.
   void after_sends(std::uint64_t count, std::size_t least, std::function<void()> action);
 

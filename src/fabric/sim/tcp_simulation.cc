@@ -28,7 +28,7 @@ constexpr std::size_t kLongWriteBytes = 320;
 // Steps of the adversary are lines, those here are messages.
 constexpr std::uint64_t kLinesOfMessage = 4;
 
-class TcpSimulation final : public Simulation, private EventHandler {
+class TcpSimulation final : public Simulation, private EventHandler, private tcp::BatchWatcher {
  public:
   explicit TcpSimulation(const TcpSimOptions& options)
       : options_(options),
@@ -85,15 +85,19 @@ class TcpSimulation final : public Simulation, private EventHandler {
     strike(*clients_.at(id).machine, *nodes_[node].machine, for_time);
   }
   void stop_node(NodeId id, Time for_time, bool lose_memory) override;
-  bool is_fenced(ClientId client) const override {
-    return std::ranges::any_of(nodes_, [client](const Node& node) {
-      return std::ranges::count(node.memory->header().fenced, client) > 0;
-    });
+  // Lists of memory nodes stay as they are.
+  void add_memory_node(Time /*noticed_within*/) override {}
+  std::size_t memory_nodes() const override { return nodes_.size(); }
+  bool is_fenced(ClientId client) const override;
+  bool is_held(ClientId client) const override { return clients_.at(client).machine->held(); }
+  bool nothing_under_way(ClientId id) const override {
+    const Client& client = clients_.at(id);
+    return client.batches == 0 && !network_.anything_from(*client.machine);
   }
   void visit(std::uint64_t steps) override;
   std::vector<std::string> left_behind() override;
   const Coverage& coverage() const override;
-  void set_trace(TraceSink* /*sink*/) override {}  // verbs are the servers' own
+  void set_trace(TraceSink* sink) override { trace_ = sink; }
 
  private:
   struct Node {
@@ -106,19 +110,23 @@ class TcpSimulation final : public Simulation, private EventHandler {
     Time stands_until = 0;
     std::uint64_t turns = 0;
     std::uint32_t clients = 0;  // that it had let in then
+    ClientId lost_until = 0;    // to this client, and those before, its memory is lost
   };
   struct Client {
     Machine* machine = nullptr;
     std::uint64_t holds = 0;
+    std::uint64_t batches = 0;    // that have not ended
+    mutable bool fenced = false;  // once it is: memory nodes do not remember all of them for ever
   };
 
-  tcp::TcpOptions client_options(Machine& machine) const {
+  tcp::TcpOptions client_options(Machine& machine) {
     tcp::TcpOptions options;
     for (std::size_t i = 0; i < nodes_.size(); ++i) options.nodes.push_back(place_of(i));
     options.key = kKey;
     options.timeout = options_.timeout;
     options.native_masked_cas = options_.native_masked_cas;
     options.network = &machine;
+    options.watcher = this;
     return options;
   }
   wire::Place place_of(std::size_t node) const {
@@ -140,6 +148,9 @@ class TcpSimulation final : public Simulation, private EventHandler {
   void wake(std::size_t number);
   void turn_at(std::size_t number, Time when);
   void happen(const Event& event) override;
+  void posted(ClientId client) override { ++clients_[client].batches; }
+  void ended(ClientId client, const task::Worker& worker, task::TimePoint posted_at,
+             const Batch* batch) override;
   void add_counts(const node::ServerCounts& counts, Coverage& to) const;
   void strike(Machine& client, Machine& node, Time for_time);
   void storm(Machine& client, Machine& node, Time for_time);
@@ -153,7 +164,10 @@ class TcpSimulation final : public Simulation, private EventHandler {
   std::map<ClientId, Client> clients_;
   std::size_t machines_ = 0;
   Coverage former_;  // of servers that do not run any more
+  Coverage seen_;    // by clients
   mutable Coverage coverage_;
+  TraceSink* trace_ = nullptr;
+  std::uint64_t last_batch_ = 0;
   std::vector<std::string> problems_;
 };
 
@@ -224,6 +238,7 @@ void TcpSimulation::stop_node(NodeId id, Time for_time, bool lose_memory) {
   node.turning = false;
   node.look_at = 0;
   if (lose_memory) {
+    if (!clients_.empty()) node.lost_until = clients_.rbegin()->first;
     if (const Status fresh = renew_memory(node); !fresh) {
       problems_.push_back(fresh.error().message());
     }
@@ -232,6 +247,39 @@ void TcpSimulation::stop_node(NodeId id, Time for_time, bool lose_memory) {
     nodes_[id].machine->switch_on();
     if (const Status up = start(id); !up) problems_.push_back(up.error().message());
   });
+}
+
+// ---- Clients ----
+
+// A memory node that has lost the memory that a client knew lets it in no more.
+bool TcpSimulation::is_fenced(ClientId id) const {
+  const Client& client = clients_.at(id);
+  client.fenced |= std::ranges::all_of(nodes_, [id](const Node& node) {
+    const node::Header& header = node.memory->header();
+    return id <= std::max(node.lost_until, header.join_floor) ||
+           std::ranges::count(header.fenced, id) > 0;
+  });
+  return client.fenced;
+}
+
+void TcpSimulation::ended(ClientId id, const task::Worker& worker, task::TimePoint posted_at,
+                          const Batch* batch) {
+  --clients_[id].batches;
+  if (batch == nullptr) return;
+  ++last_batch_;
+  seen_.failed += batch->status() ? 0 : 1;
+  for (const Verb& verb : batch->verbs()) {
+    const bool unknown = is_atomic(verb.kind) && verb.outcome == Outcome::kIndeterminate;
+    seen_.unknown_atomics += unknown ? 1 : 0;
+    if (trace_ == nullptr) continue;
+    trace_->verb({.client = id,
+                  .worker = worker.seat(),
+                  .batch = last_batch_,
+                  .posted = static_cast<Time>(posted_at.time_since_epoch().count()) * kNanosecond,
+                  .ended = time(),
+                  .verb = &verb,
+                  .account = batch->cost()});
+  }
 }
 
 // ---- Connections ----
@@ -337,6 +385,7 @@ const Coverage& TcpSimulation::coverage() const {
   for (const Node& node : nodes_) {
     if (node.server != nullptr) add_counts(node.server->counts(), coverage_);
   }
+  coverage_ += seen_;
   coverage_.sockets = network_.coverage();
   coverage_.delayed = coverage_.sockets.held_segments;
   return coverage_;

@@ -10,11 +10,20 @@ namespace {
 
 constexpr auto kBetweenLooks = std::chrono::milliseconds(500);
 
-// The first that a socket can reach, of another machine before this one's own.
-const wire::Place* reachable(const etcd::NodeRecord& record) {
+// The first that a socket can reach, of another machine before this one's own. With TLS none of
+// this one's own: Unix sockets go without, and a record must not take it away.
+Result<wire::Place> reachable(const etcd::NodeRecord& record, bool tls) {
   const auto remote = std::ranges::find_if_not(record.places, &wire::Place::local);
-  if (remote != record.places.end()) return &*remote;
-  return record.places.empty() ? nullptr : &record.places.front();
+  if (remote != record.places.end()) return *remote;
+  if (record.places.empty()) {
+    return fail(ErrorCode::kUnavailable,
+                fmt::format("memory node {} is registered without an address", record.id));
+  }
+  if (!tls) return record.places.front();
+  return fail(ErrorCode::kUnavailable,
+              fmt::format("memory node {} is registered at {} alone, a Unix socket, which goes "
+                          "without the TLS that tls=on asks for; start it with --listen HOST:PORT",
+                          record.id, record.places.front().to_string()));
 }
 
 Error explained(const Error& error, const etcd::RegistryOptions& registry, wire::Purpose purpose) {
@@ -55,7 +64,8 @@ Status Cluster::open_list() {
 Status Cluster::open_registry() {
   registry_.emplace(*options_.registry);
   const std::string& name = options_.registry->cluster;
-  const auto records = registry_->nodes();
+  std::optional<Error> left_out;
+  const auto records = registry_->nodes(&left_out);
   if (!records) return fail(explained(records.error(), *options_.registry, purpose_));
   if (records->empty()) {
     return fail(ErrorCode::kUnavailable,
@@ -64,10 +74,11 @@ Status Cluster::open_registry() {
                             name, fmt::join(options_.registry->endpoints, ","), name));
   }
   if (records->front().id != 0) {
-    return fail(ErrorCode::kUnavailable,
-                fmt::format("memory node 0 of cluster '{}', which has the pool's tables, is not "
-                            "registered with etcd now; start it with the memory that it had",
-                            name));
+    return fail(
+        ErrorCode::kUnavailable,
+        fmt::format("memory node 0 of cluster '{}', which has the pool's tables, is not "
+                    "registered with etcd now; start it with the memory that it had{}{}",
+                    name, left_out ? ". Left out: " : "", left_out ? left_out->detail() : ""));
   }
   if (Status in = meet(records->front()); !in) return in;  // it gives the client its id
   // Whether the others are needed, the pool knows: it asks again for those.
@@ -99,7 +110,6 @@ Status Cluster::come_in(NodeId id, std::uint64_t life, const wire::Place& place)
   node->life = welcome.life;
   Status fits = check_new(*node, welcome);
   if (fits && inspect_) fits = inspect_(id, *link);
-  if (fits && stays_.load()) fits = link->stay(true, options_.timeout);
   if (!fits) {
     (void)link->leave(options_.timeout);
     return fits;
@@ -111,8 +121,10 @@ Status Cluster::come_in(NodeId id, std::uint64_t life, const wire::Place& place)
     caps_.onchip_bytes = std::min(caps_.onchip_bytes, welcome.onchip_bytes);
   }
   node->control.emplace(std::move(*link));
+  Node& published = *node;
   publish(std::move(node), welcome.memory_bytes);
-  return {};
+  // After it can be seen: whoever says now that the client stays, says it there too.
+  return stays_.load() ? stay_at(published, true) : Status{};
 }
 
 Status Cluster::check_new(const Node& node, const wire::Welcome& welcome) const {
@@ -161,11 +173,8 @@ Status Cluster::look() {
 }
 
 Status Cluster::meet(const etcd::NodeRecord& record) {
-  const wire::Place* const place = reachable(record);
-  if (place == nullptr) {
-    return fail(ErrorCode::kUnavailable,
-                fmt::format("memory node {} is registered without an address", record.id));
-  }
+  const Result<wire::Place> place = reachable(record, options_.tls);
+  if (!place) return fail(place.error());
   const auto known =
       std::ranges::find(nodes_, record.id, [](const auto& node) { return node->id; });
   if (known == nodes_.end()) return come_in(record.id, record.life, *place);
@@ -216,11 +225,12 @@ wire::ClientHandshake Cluster::handshake(NodeId id, std::uint32_t generation) {
 
 Status Cluster::stay(bool stays) {
   stays_.store(stays);  // nodes that come later are told when they come
+  Status all;
   for (Node* const node : view_.load()->nodes) {
     if (node == nullptr) continue;
-    if (Status told = stay_at(*node, stays); !told) return told;
+    if (Status told = stay_at(*node, stays); !told && all) all = told;
   }
-  return {};
+  return all;
 }
 
 Status Cluster::stay_at(Node& node, bool stays) {

@@ -53,10 +53,8 @@ void LinkedEndpoint::abandon() {
     cluster_->options().network->wait(waiting, worker().now() + kBetweenLooks, &worker());
     poll();
   }
-  for (std::size_t i = 0; i < links_.size(); ++i) {
-    if (links_[i] == nullptr || links_[i]->idle()) continue;
-    if (links_[i]->has_sent()) tell_unsettled(static_cast<NodeId>(i));
-    links_[i]->break_off(Error(ErrorCode::kUnavailable));
+  for (const auto& link : links_) {
+    if (link != nullptr && !link->idle()) link->break_off(Error(ErrorCode::kUnavailable));
   }
 }
 
@@ -104,6 +102,9 @@ bool LinkedEndpoint::post(Batch& batch) {
   Flight& flight = take_flight();
   flight.batch = &batch;
   flight.until = now + cluster_->options().timeout;
+  if (BatchWatcher* const watcher = cluster_->options().watcher) [[unlikely]] {
+    watcher->posted(cluster_->client());
+  }
   cut(batch, flight);
   flight.parts = parts_.size();
   // Posting may end a part at once, so the number of all must be known before.
@@ -170,7 +171,8 @@ void LinkedEndpoint::ended(Part part, const Status& status) {
   Flight& flight = *part.flight;
   if (!status && !flight.error) flight.error = status.error();
   if (--flight.parts > 0) return;
-  if (Batch* const batch = flight.batch) {
+  Batch* const batch = flight.batch;
+  if (batch != nullptr) {
     if (flight.error) {
       batch->complete(std::move(*flight.error));
     } else {
@@ -178,6 +180,9 @@ void LinkedEndpoint::ended(Part part, const Status& status) {
     }
     worker().schedule(batch->waiter);
     completed_ = true;
+  }
+  if (BatchWatcher* const watcher = cluster_->options().watcher) [[unlikely]] {
+    watcher->ended(cluster_->client(), worker(), flight.until - cluster_->options().timeout, batch);
   }
   flight.batch = nullptr;
   flight.error.reset();

@@ -127,9 +127,9 @@ bool Link::take_message(const wire::Frame& frame, std::span<const std::byte> bod
 
 // False: it is none to a fence.
 bool Link::take_answer(const wire::Frame& frame, std::span<const std::byte> body) {
-  const auto question =
-      frame.tag == 0 ? questions_.end() : std::ranges::find(questions_, frame.tag, &Question::tag);
-  if (question == questions_.end()) return false;
+  if (frame.tag == 0 || frame.tag > last_question_) return false;
+  const auto question = std::ranges::find(questions_, frame.tag, &Question::tag);
+  if (question == questions_.end()) return true;  // nobody waits for it any more
   Fencing& fencing = *question->fencing;
   questions_.erase(question);
   owner_.answered(fencing, wire::parse_status(body));
@@ -243,6 +243,7 @@ void Link::lost(const Error& error) {
   // Before anyone hears of it: what comes afterwards goes by a newer generation.
   std::uint32_t old = generation_;
   cluster_.node(id_).generation.compare_exchange_strong(old, old + 1);
+  owner_.unsettled(id_);
   std::deque<Part> sent = std::exchange(sent_, {});
   for (Part& part : sent) {
     Batch* const batch = part.flight->batch;
@@ -306,8 +307,10 @@ void Link::end_late(task::TimePoint now) {
   }
   const auto late = [&](const Question& each) { return now > each.fencing->until; };
   if (std::ranges::none_of(questions_, late)) return;
-  if (state_ == State::kComingIn) close();
-  end_questions(late, last_failure_ ? *last_failure_ : stays_out());
+  const Error error = last_failure_ ? *last_failure_ : stays_out();
+  // It hangs, or has died without anyone hearing of it: the next one is asked over another.
+  if (sent_.empty()) lost(error);
+  end_questions(late, error);
 }
 
 Error Link::stays_out() const {

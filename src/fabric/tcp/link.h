@@ -53,6 +53,9 @@ class Link {
    public:
     virtual void ended(Part part, const Status& status) = 0;
     virtual void answered(Fencing& fencing, const Status& status) = 0;
+    // WRITEs or atomics that were sent to the node may yet take effect, until something that goes
+    // by a newer connection has.
+    virtual void unsettled(NodeId node) = 0;
     // Who polls the link.
     virtual task::Worker& worker() const = 0;
 
@@ -73,8 +76,6 @@ class Link {
   // When poll() has something to do though nothing comes; TimePoint::max() where it has not.
   task::TimePoint due() const;
   bool idle() const { return sent_.empty() && waiting_.empty() && questions_.empty(); }
-  // Whether there are verbs that may yet take effect, whatever is done here.
-  bool has_sent() const { return !sent_.empty(); }
   // What is not sent is forgotten, and so are all fences.
   void drop_waiting();
   // Ends what is under way with this error, and has the node close what the client has open there.

@@ -51,9 +51,14 @@ Combined::Bucket& Combined::bucket(std::uint64_t hash) { return buckets_[hash % 
 
 // --- Members ---
 
-Combined::Member::Member(Combined& combined, Key its_key, std::optional<PutMode> mode,
-                         std::string_view its_value)
-    : all(combined), key(its_key), hash(hash_of(its_key)), write(mode), value(its_value) {}
+Combined::Member::Member(Combined& combined, Operation& its_op, Key its_key,
+                         std::optional<PutMode> mode, std::string_view its_value)
+    : all(combined),
+      op(its_op),
+      key(its_key),
+      hash(hash_of(its_key)),
+      write(mode),
+      value(its_value) {}
 
 // True: wait; the role says what for when resumed.
 bool Combined::Member::await_suspend(std::coroutine_handle<> handle) {
@@ -62,22 +67,24 @@ bool Combined::Member::await_suspend(std::coroutine_handle<> handle) {
   Member* leader = *in.find(*this);
   if (leader == nullptr) {
     role = Role::kLeading;
+    listed = true;
     next = std::exchange(in.leaders, this);
     return false;
-  }
-  if (mutated(Mutant::kLateDelegation) && !write) {
-    role = Role::kServed;
-    waiter = handle;
-    next = std::exchange(leader->served, this);
-    return true;
   }
   if (write && leader->gathered_write && *leader->gathered_write != *write) {
     role = Role::kAlone;
     return false;
   }
+  (void)op.deadline();  // the clock runs while it waits
+  listed = true;
+  waiter = handle;
+  if (mutated(Mutant::kLateDelegation) && !write) {
+    role = Role::kServed;
+    next = std::exchange(leader->served, this);
+    return true;
+  }
   if (write) leader->gathered_write = write;
   role = Role::kWaiting;
-  waiter = handle;
   next = nullptr;
   (leader->first_gathered == nullptr ? leader->first_gathered : leader->last_gathered->next) = this;
   leader->last_gathered = this;
@@ -86,18 +93,23 @@ bool Combined::Member::await_suspend(std::coroutine_handle<> handle) {
 
 // Destroyed in the middle: others must not wait for it, nor write to it.
 Combined::Member::~Member() {
-  if (role == Role::kNone || role == Role::kAlone) return;
+  if (!listed) return;
   Bucket& in = all.bucket(hash);
   const std::scoped_lock lock(in.mutex);
-  Member* leader = *in.find(*this);
   if (role == Role::kLeading) {
     for (Member* each = served; each != nullptr;) {
       Member* const member = std::exchange(each, each->next);
-      member->role = Role::kAgain;
-      member->worker->wake(member->waiter);
+      const bool unknown = member->being_written && !mutated(Mutant::kWrittenTwice);
+      if (unknown) {
+        member->outcome = fail(ErrorCode::kIndeterminate,
+                               "the coroutine that was writing the value for this one as well was "
+                               "destroyed: the value may have been written");
+      }
+      end(*member, unknown ? Role::kDone : Role::kAlone);
     }
     pass_on(in, *this);
   } else if (role == Role::kWaiting || role == Role::kServed) {
+    Member* const leader = *in.find(*this);
     Member** link = role == Role::kWaiting ? &leader->first_gathered : &leader->served;
     Member* before = nullptr;
     while (*link != this) {
@@ -107,6 +119,12 @@ Combined::Member::~Member() {
     *link = next;
     if (leader->last_gathered == this) leader->last_gathered = before;
   }
+}
+
+// Of a member that was served. Once it is woken it may be gone.
+void Combined::end(Member& member, Role role) {
+  member.role = role;
+  member.op.worker().wake(member.waiter);
 }
 
 // The leader is done. The first of those who have gathered leads now, and serves the others.
@@ -123,83 +141,83 @@ void Combined::pass_on(Bucket& bucket, Member& leader) {
   for (Member* each = first->served; each != nullptr; each = each->next) each->role = Role::kServed;
   first->next = leader.next;
   *link = first;
-  first->worker->wake(first->waiter);
+  first->op.worker().wake(first->waiter);
 }
 
 // --- Executions ---
 
-Task<Status> Combined::execute(Operation& op, Member& leader) {
-  // What came last is written. Its coroutine may go while we write, so it is copied.
-  std::optional<PutMode> write = leader.write;
-  std::string_view value = leader.value;
-  std::string copy;
-  if (leader.waiter) {  // it waited, so others may have gathered with it
-    const std::scoped_lock lock(bucket(leader.hash).mutex);
-    const Member* last = &leader;
-    for (const Member* each = leader.served; each != nullptr; each = each->next) {
-      if (each->write) last = each;
-    }
-    if (last != &leader) {
-      write = last->write;
-      value = copy = last->value;
-    }
+// What is to be written: what came last. Its coroutine may go while we write, so it is copied.
+std::optional<Combined::Write> Combined::begin(Member& leader) {
+  const std::scoped_lock lock(bucket(leader.hash).mutex);
+  Member* last = leader.write ? &leader : nullptr;
+  for (Member* each = leader.served; each != nullptr; each = each->next) {
+    if (each->write) last = each;
   }
-  Status outcome;
-  std::string found;
+  if (last == nullptr) return std::nullopt;
+  last->being_written = true;
+  return Write{*last->write, std::string(last->value)};
+}
+
+Task<void> Combined::execute(Operation& op, Member& leader) {
+  // Who did not wait has nobody to serve.
+  std::optional<Write> write;
+  if (leader.waiter) write = begin(leader);
   if (write) {
-    outcome = co_await tree_->put(op, leader.key, value, *write);
-    if (!leader.write && outcome) found = value;
+    const Status outcome = co_await tree_->put(op, leader.key, write->value, write->mode);
+    serve(leader, outcome, write->value, true);
+    if (!leader.write) leader.found = std::move(write->value);
+  } else if (leader.write) {
+    leader.being_written = true;
+    const Status outcome = co_await tree_->put(op, leader.key, leader.value, *leader.write);
+    serve(leader, outcome, leader.value, true);
   } else {
     Result<std::string> got = co_await tree_->get(op, leader.key);
     if (got) {
-      found = std::move(*got);
+      serve(leader, {}, *got, false);
+      leader.found = std::move(*got);
     } else {
-      outcome = fail(got.error());
+      serve(leader, fail(got.error()), {}, false);
     }
   }
-  serve(leader, outcome, write ? value : std::string_view(found));
-  leader.found = std::move(found);
-  co_return outcome;
 }
 
-void Combined::serve(Member& leader, const Status& outcome, std::string_view found) {
+void Combined::serve(Member& leader, const Status& outcome, std::string_view found, bool written) {
+  const bool shared = outcome || outcome.error().code() == ErrorCode::kNotFound;
+  const auto settle = [&](Member& member, bool own) {
+    if (!shared && !own) return Role::kAlone;
+    member.outcome = outcome;
+    return Role::kDone;
+  };
   Bucket& in = bucket(leader.hash);
   const std::scoped_lock lock(in.mutex);
   for (Member* each = std::exchange(leader.served, nullptr); each != nullptr;) {
     Member* const member = std::exchange(each, each->next);
-    (member->write ? shared_writes_ : shared_reads_).fetch_add(1, std::memory_order_relaxed);
-    member->role = Role::kDone;
-    member->outcome = outcome;
-    if (outcome && !member->write) member->found = found;
-    member->worker->wake(member->waiter);
+    const Role role = settle(*member, written && member->being_written);
+    if (role == Role::kDone) {
+      if (outcome && !member->write) member->found = found;
+      (member->write ? shared_writes_ : shared_reads_).fetch_add(1, std::memory_order_relaxed);
+    }
+    end(*member, role);
   }
   pass_on(in, leader);
+  leader.role = settle(leader, !written || leader.being_written);
+  leader.listed = false;
 }
 
 Task<Result<std::string>> Combined::get(Operation& op, Key key) {
-  Member member(*this, key, std::nullopt, {});
-  member.worker = &op.worker();
-  for (;;) {
-    co_await member;
-    if (member.role == Role::kAlone) co_return co_await tree_->get(op, key);
-    if (member.role == Role::kAgain) continue;
-    Status outcome = member.role == Role::kLeading ? co_await execute(op, member) : member.outcome;
-    if (!outcome) co_return fail(outcome.error());
-    co_return std::move(member.found);
-  }
+  Member member(*this, op, key, std::nullopt, {});
+  if (co_await member == Role::kLeading) co_await execute(op, member);
+  if (member.role == Role::kAlone) co_return co_await tree_->get(op, key);
+  if (!member.outcome) co_return fail(member.outcome.error());
+  co_return std::move(member.found);
 }
 
 Task<Status> Combined::put(Operation& op, Key key, std::string_view value, PutMode mode) {
   if (mode == PutMode::kInsert) co_return co_await tree_->put(op, key, value, mode);
-  Member member(*this, key, mode, value);
-  member.worker = &op.worker();
-  for (;;) {
-    co_await member;
-    if (member.role == Role::kAlone) co_return co_await tree_->put(op, key, value, mode);
-    if (member.role == Role::kAgain) continue;
-    if (member.role == Role::kLeading) co_return co_await execute(op, member);
-    co_return member.outcome;
-  }
+  Member member(*this, op, key, mode, value);
+  if (co_await member == Role::kLeading) co_await execute(op, member);
+  if (member.role == Role::kAlone) co_return co_await tree_->put(op, key, value, mode);
+  co_return std::move(member.outcome);
 }
 
 IndexStats Combined::stats() const {

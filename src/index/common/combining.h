@@ -13,7 +13,19 @@
 // than what the operation's client has seen already.
 //
 // Only gets, puts and updates share, writes only with those of the same kind; all else goes by
-// itself. An error of an execution is the error of all that it serves.
+// itself.
+//
+// What is shared is what an execution found out about the key: its value, that it was written, or
+// that it is not there (of reads and of updates). Any other error is heard by one member alone: the
+// one whose value was to be written, or the one who executed the READ. It may be that member's own
+// fault (a value too large for what memory is left, a deadline that began earlier), and nothing is
+// known of the others: their values were never sent, so each of them is executed by itself. So no
+// read fails because of a write, and no write because of another's value.
+//
+// The same where a coroutine is destroyed in the middle of an execution for others. The member
+// whose value it was writing ends with kIndeterminate, as its value may have been written, and to
+// write it again might bring it back after others have overwritten it. All others are executed by
+// themselves.
 //
 // The table has no memory but its buckets: members live in the coroutines that wait. Thread-safe;
 // members resume on their own workers. A coroutine may be destroyed at any time.
@@ -62,35 +74,42 @@ class Combined final : public Tree {
 
   enum class Role : std::uint8_t {
     kNone,     // in no list
-    kAlone,    // cannot share with those who gather
+    kAlone,    // in none any more: it is executed by itself
     kLeading,  // executes, or is about to
     kWaiting,  // among those who gather behind a leader
     kServed,   // its leader executes for it
-    kDone,     // its leader has
-    kAgain,    // its leader was destroyed
+    kDone,     // its outcome is known
   };
 
-  // An operation that may share.
+  // An operation that may share. It is awaited once: then it leads, is done, or goes alone.
   class Member {
    public:
-    Member(Combined& all, Key key, std::optional<PutMode> write, std::string_view value);
+    Member(Combined& all, Operation& op, Key key, std::optional<PutMode> write,
+           std::string_view value);
     ~Member();
     Member(const Member&) = delete;
     Member& operator=(const Member&) = delete;
 
     bool await_ready() const noexcept { return false; }
     bool await_suspend(std::coroutine_handle<> waiter);
-    void await_resume() const noexcept {}
+    Role await_resume() noexcept {
+      listed = role == Role::kLeading;
+      return role;
+    }
 
     Combined& all;
+    Operation& op;
     const Key key;
     const std::uint64_t hash;
     const std::optional<PutMode> write;  // none: a read
     const std::string_view value;        // to be written
-    task::Worker* worker = nullptr;
 
-    // Under the bucket's lock, but for a leader's and a done member's own.
+    // Its own thread's: others may reach it, until it has been resumed, or has led.
+    bool listed = false;
+
+    // Under the bucket's lock while it is listed, but for what a leader knows to be its own.
     Role role = Role::kNone;
+    bool being_written = false;  // its value, by its leader or itself
     std::coroutine_handle<> waiter;
     Member* next = nullptr;            // of leaders, of those who gather, of those served
     Member* first_gathered = nullptr;  // a leader's
@@ -101,8 +120,17 @@ class Combined final : public Tree {
     std::string found;  // a read's
   };
 
-  Task<Status> execute(Operation& op, Member& leader);
-  void serve(Member& leader, const Status& outcome, std::string_view found);
+  // What an execution writes; nothing where it reads.
+  struct Write {
+    PutMode mode;
+    std::string value;
+  };
+
+  // Leaves the leader done or alone, and served whoever it was to serve.
+  Task<void> execute(Operation& op, Member& leader);
+  std::optional<Write> begin(Member& leader);
+  void serve(Member& leader, const Status& outcome, std::string_view found, bool written);
+  static void end(Member& member, Role role);
   static void pass_on(Bucket& bucket, Member& leader);
   Bucket& bucket(std::uint64_t hash);
 

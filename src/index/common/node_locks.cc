@@ -240,7 +240,7 @@ void NodeLocks::close(NodeLock& lock) {
 
 // A wrong guess is not corrected: it is a hint, and whoever reads the whole node sets it right.
 void NodeLocks::add_note(fabric::Batch& batch, fabric::Address node, std::uint32_t note) const {
-  batch.masked_compare_swap(word_for(node), 0, note, 0, NodeLock::kNoteMask, 0);
+  batch.masked_compare_swap(word_for(node), 0, note, kOwnerMask, NodeLock::kNoteMask, 0);
 }
 
 void NodeLocks::unlocked(NodeLock& lock) {

@@ -19,6 +19,18 @@
 // (pool/abandoned_locks.h). Either way the node may be in the middle of a change. The content of a
 // node that is always read whole tells. Of one that is not, the unfinished bit does: it stays set
 // until a holder has said repaired(), through any number of holders who were after something else.
+//
+// Lock words are changed by atomics and by WRITEs, which rule 7 of fabric/verbs.h does not make
+// atomic against each other: an atomic's store may undo a WRITE that landed since its load. It
+// never does here, because no atomic stores to a word that someone else may still WRITE to. Only
+// the holder WRITEs, once, to unlock. Who locks, or leaves a note (add_note), compares with "no
+// owner"; who takes over compares with an owner that has been shut out; the housekeeper compares
+// with a word of its own compute node, whose WRITE has taken effect or never will (rule 9). Against
+// a holder who may WRITE all these compares fail, and store nothing.
+//
+// So the note of a new node is not left while its word is held: a store to the note's bits alone
+// would also put back the owner's, of a lock that was freed meanwhile. Nothing is lost with it. A
+// holder by an old pointer writes the note that it knows when it unlocks.
 #pragma once
 
 #include <array>
@@ -144,7 +156,8 @@ class NodeLocks {
   void unlocked(NodeLock& lock);
   // Writes nothing but the unlock (one round trip, none where handed over).
   Task<Status> unlock(Operation& op, NodeLock& lock);
-  // Appends the note of a new node, whoever holds the lock of its block by an old pointer.
+  // Appends the note of a new node. Where someone holds the lock of its block by an old pointer,
+  // the note stays as it is.
   void add_note(fabric::Batch& batch, fabric::Address node, std::uint32_t note) const;
   // Submits the batch of WRITEs with the unlock: in one round trip, or two where the option is off.
   Task<Status> write_and_unlock(Operation& op, fabric::Batch& batch, NodeLock& lock);

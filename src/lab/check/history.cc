@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "lab/keys.h"
 
@@ -62,12 +64,14 @@ std::size_t HistoryRecorder::Client::invoke(Key key, OperationKind kind, std::st
                      .value = std::string(value),
                      .invoked = now(),
                      .client = id_}});
-  return calls_.size() - 1;
+  running_.push_back(calls_.size() - 1);
+  return running_.back();
 }
 
 void HistoryRecorder::Client::respond(std::size_t call, const Status& status) {
   Call& made = calls_[call];
   const std::uint64_t responded = now();
+  std::erase(running_, call);
   const std::optional<OperationResult> result = result_of(status);
   if (!result || *result == OperationResult::kUnknown) {
     problem(to_string(made.operation), status.error());
@@ -77,7 +81,22 @@ void HistoryRecorder::Client::respond(std::size_t call, const Status& status) {
     return;
   }
   made.operation.result = *result;
-  if (*result != OperationResult::kUnknown) made.operation.responded = responded;
+  if (*result == OperationResult::kUnknown) {
+    give_up(call, responded);
+  } else {
+    made.operation.responded = responded;
+  }
+}
+
+void HistoryRecorder::Client::give_up(std::size_t call, std::uint64_t when) {
+  calls_[call].given_up = when;
+  // It may have been told already that nothing of the compute node can happen.
+  if (calls_[call].operation.responded == Operation::kNever) given_up_.push_back(call);
+}
+
+void HistoryRecorder::Client::abandon() {
+  const std::uint64_t when = now();
+  for (const std::size_t call : std::exchange(running_, {})) give_up(call, when);
 }
 
 void HistoryRecorder::Client::respond(std::size_t call, const Result<std::string>& result) {
@@ -126,9 +145,53 @@ void HistoryRecorder::Client::record_scan(std::span<const OwnedKey> universe, Ke
 
 // ---- HistoryRecorder ----
 
-HistoryRecorder::Client& HistoryRecorder::add_client() {
+HistoryRecorder::Client& HistoryRecorder::add_client(std::uint32_t compute_node) {
   const std::lock_guard lock(mutex_);
-  return clients_.emplace_back(*this, static_cast<std::uint32_t>(clients_.size()));
+  return clients_.emplace_back(*this, static_cast<std::uint32_t>(clients_.size()), compute_node);
+}
+
+// ---- Ends ----
+
+bool HistoryRecorder::has_open(std::uint32_t compute_node) const {
+  return std::ranges::any_of(clients_, [&](const Client& client) {
+    return client.compute_node_ == compute_node && !client.given_up_.empty();
+  });
+}
+
+void HistoryRecorder::nothing_under_way(std::uint32_t compute_node) {
+  std::uint64_t first_running = Operation::kNever;
+  for (const Client& client : clients_) {
+    if (client.compute_node_ != compute_node) continue;
+    for (const std::size_t call : client.running_) {
+      first_running = std::min(first_running, client.calls_[call].operation.invoked);
+    }
+  }
+  end_calls(compute_node, first_running);
+}
+
+void HistoryRecorder::shut_out(std::uint32_t compute_node) {
+  end_calls(compute_node, Operation::kNever);
+  const std::uint64_t end = now();
+  for (Client& client : clients_) {
+    if (client.compute_node_ != compute_node) continue;
+    // One that answers yet tells of what had happened before.
+    for (const std::size_t call : client.running_) client.calls_[call].operation.responded = end;
+  }
+}
+
+// Those that were given up before `before`.
+void HistoryRecorder::end_calls(std::uint32_t compute_node, std::uint64_t before) {
+  const std::uint64_t end = now();
+  for (Client& client : clients_) {
+    if (client.compute_node_ != compute_node) continue;
+    std::erase_if(client.given_up_, [&](std::size_t call) {
+      Client::Call& made = client.calls_[call];
+      if (made.given_up >= before) return false;
+      made.operation.responded = end;
+      ++ended_;
+      return true;
+    });
+  }
 }
 
 void HistoryRecorder::set_initial(Key key, std::string_view value) {

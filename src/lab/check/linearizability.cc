@@ -92,6 +92,8 @@ struct Configuration {
   std::size_t settled = 0;  // definite steps before this one are all done
   Bits done;                // bit i: definite step settled + i is done
   Bits unknown_done;        // bit i: unknown step i is done
+  std::uint64_t latest =
+      0;  // invocation among those done: what ended before it cannot come any more
   ValueId state = kAbsent;
 
   std::vector<std::uint64_t> identity(ValueId shown_state) const {
@@ -180,6 +182,7 @@ class RegisterSearch {
     }
     for (std::size_t i = 0; i < unknown_.size(); ++i) {
       if (writes_value(unknown_[i].kind)) users_[unknown_[i].value].unknown_writes.push_back(i);
+      if (unknown_[i].responded != Operation::kNever) ending_.push_back(i);
     }
   }
 
@@ -199,8 +202,22 @@ class RegisterSearch {
     if (!read_later(at, value)) return false;
     const Users& users = users_[value];
     return !any_left(at, users.writes) &&
-           std::ranges::all_of(users.unknown_writes,
-                               [&](std::size_t i) { return at.unknown_done.test(i); });
+           std::ranges::none_of(users.unknown_writes,
+                                [&](std::size_t i) { return may_happen(at, i); });
+  }
+
+  // Whether that unknown step may come next or later.
+  bool may_happen(const Configuration& at, std::size_t i) const {
+    return !at.unknown_done.test(i) && unknown_[i].responded >= at.latest;
+  }
+
+  // When the first of the unknown steps ends that may still happen.
+  std::uint64_t first_end(const Configuration& at) const {
+    std::uint64_t first = Operation::kNever;
+    for (const std::size_t i : ending_) {
+      if (may_happen(at, i)) first = std::min(first, unknown_[i].responded);
+    }
+    return first;
   }
 
   // Everything invoked before this moment may come next; nothing else may, because some step
@@ -217,6 +234,7 @@ class RegisterSearch {
   }
 
   void mark_done(Configuration& at, std::size_t i) const {
+    at.latest = std::max(at.latest, definite_[i].invoked);
     at.done.set(i - at.settled);
     std::size_t passed = 0;
     while (at.done.test(passed)) ++passed;
@@ -224,9 +242,10 @@ class RegisterSearch {
     at.done.drop_front(passed);
   }
 
-  // Does all steps that may come next, fit, and change nothing. True where any was done.
+  // Does all steps that may come next, fit, change nothing, and cut nothing off. True where any was
+  // done.
   bool do_harmless(Configuration& at) const {
-    const std::uint64_t until = horizon(at);
+    const std::uint64_t until = std::min(horizon(at), first_end(at));
     bool any = false;
     for (std::size_t i = at.settled; i < definite_.size() && definite_[i].invoked <= until; ++i) {
       if (i < at.settled || at.done.test(i - at.settled)) continue;
@@ -260,19 +279,19 @@ class RegisterSearch {
   void add_choices(Node& node) const {
     const Configuration& at = node.configuration;
     // A get that may not come yet wants this very value, which no write brings back.
-    if (needed_for_ever(at, at.state)) return;
+    const bool keep = needed_for_ever(at, at.state);
     const std::uint64_t until = horizon(at);
+    // Those that fit and change nothing have been done, but for those that cut something off.
     for (std::size_t i = at.settled; i < definite_.size() && definite_[i].invoked <= until; ++i) {
       if (at.done.test(i - at.settled)) continue;
-      if (!never_changes_state(definite_[i]) && apply(definite_[i], at.state)) {
-        node.definite_choices.push_back(i);
-      }
+      if (keep && !never_changes_state(definite_[i])) continue;
+      if (apply(definite_[i], at.state)) node.definite_choices.push_back(i);
     }
     // What ended first most likely came first.
     std::ranges::sort(node.definite_choices, std::greater{},
                       [this](std::size_t i) { return definite_[i].responded; });
-    for (std::size_t i = 0; i < unknown_.size() && unknown_[i].invoked <= until; ++i) {
-      if (at.unknown_done.test(i)) continue;
+    for (std::size_t i = 0; !keep && i < unknown_.size() && unknown_[i].invoked <= until; ++i) {
+      if (!may_happen(at, i)) continue;
       const std::optional<ValueId> after = apply(unknown_[i], at.state);
       if (after && *after != at.state) node.unknown_choices.push_back(i);
     }
@@ -293,6 +312,7 @@ class RegisterSearch {
       Configuration next = node.configuration;
       next.state = *apply(unknown_[i], next.state);
       next.unknown_done.set(i);
+      next.latest = std::max(next.latest, unknown_[i].invoked);
       return next;
     }
     return std::nullopt;
@@ -338,9 +358,10 @@ class RegisterSearch {
   const LinearizabilityLimits limits_;
   std::unordered_map<std::string, ValueId> ids_;
   ValueId initial_ = kAbsent;
-  std::vector<Step> definite_;  // by invocation
-  std::vector<Step> unknown_;   // by invocation; each may be done once, or never
-  std::vector<Users> users_;    // by value
+  std::vector<Step> definite_;       // by invocation
+  std::vector<Step> unknown_;        // by invocation; each may be done once, or never
+  std::vector<std::size_t> ending_;  // those of them that have an end
+  std::vector<Users> users_;         // by value
   std::vector<Node> path_;
   std::unordered_set<std::vector<std::uint64_t>, IdentityHash> visited_;
   std::optional<Configuration> furthest_;
@@ -477,7 +498,7 @@ class Contradiction {
       if (is_definite(operation) && operation.responded <= moment) {
         known.push_back(operation);
       } else if (!never_changes_state(operation)) {
-        known.push_back(without_answer(operation));
+        known.push_back(operation.responded <= moment ? operation : without_answer(operation));
       }
     }
     return known;
@@ -491,14 +512,14 @@ class Contradiction {
       if (operation.invoked >= moment) {
         rest.push_back(operation);
       } else if (!ends_before(operation, moment) && !never_changes_state(operation)) {
-        rest.push_back(without_answer(operation));
+        rest.push_back(is_definite(operation) ? without_answer(operation) : operation);
       }
     }
     return rest;
   }
 
   static bool ends_before(const Operation& operation, std::uint64_t moment) {
-    return is_definite(operation) && operation.responded < moment;
+    return operation.responded < moment;
   }
 
   // What the key may hold at `moment`, as far as `rest` can tell one from another: nothing, a value

@@ -16,6 +16,12 @@
 //     Values that no get asks for any more count as one. So give every write its own value: it
 //     makes the check strict and quick at once.
 //
+// An operation of unknown outcome may take effect at any time from its invocation on, or never. It
+// may have an end: a moment from which on it cannot happen any more, because whoever issued it has
+// been shut out, has left, or has nothing under way. Then it comes before every operation that was
+// invoked later than that, if at all. The first of the three savings above is not made where it
+// would cut such an operation off.
+//
 // The worst case is exponential in the number of *overlapping writes of one key*; a limit turns it
 // into the verdict kUndecided instead of a hang.
 //
@@ -41,7 +47,7 @@ enum class OperationResult : std::uint8_t {
   kDone,      // get: found `value`; the others: took effect
   kNotFound,  // get, update, erase
   kExists,    // insert
-  kUnknown,   // no answer, or one that leaves open whether it happened, now or later
+  kUnknown,   // no answer, or one that leaves open whether it happened, or will until its end
 };
 
 struct Operation {
@@ -51,7 +57,7 @@ struct Operation {
   OperationResult result = OperationResult::kUnknown;
   std::string value;  // what a get found, what a write wrote
   std::uint64_t invoked = 0;
-  std::uint64_t responded = kNever;  // not looked at where the result is kUnknown
+  std::uint64_t responded = kNever;  // where the result is kUnknown, its end
   std::uint32_t client = 0;          // for the explanation only
 };
 

@@ -27,8 +27,13 @@ enum class Fault : std::uint8_t {
   kCut,      // links break: the outcome of what is under way is unknown
   kRestart,  // memory nodes go away and come back with their memory
   kLose,     // and without
+  kLeave,    // compute nodes close their pool in the middle of what their clients do
+  kDrop,     // workers are destroyed with their tasks in flight
+  kIndexes,  // further indexes are created, opened and dropped by several at once
+  kJoin,     // memory nodes are added
+  kAtomics,  // an atomic's store comes a while after its load, and WRITEs between the two are lost
 };
-inline constexpr std::size_t kFaults = 7;
+inline constexpr std::size_t kFaults = 12;
 
 class FaultSet {
  public:
@@ -38,7 +43,7 @@ class FaultSet {
   bool has(Fault fault) const { return (bits_ >> static_cast<unsigned>(fault) & 1u) != 0; }
   void set(Fault fault, bool on);
   bool empty() const { return bits_ == 0; }
-  // Whether answers may be missing: everything but tearing and delays.
+  // Whether healthy compute nodes may see errors: some die, stand still, or cannot be reached.
   bool breaks() const;
   bool operator==(const FaultSet&) const = default;
 
@@ -88,6 +93,8 @@ struct CheckPlan {
   std::vector<std::size_t> value_sizes;
   std::uint64_t compute_budget = 0;
   bool native_masked_cas = true;
+  // Counters in far memory begin so close to where they wrap around.
+  bool near_wrap = false;
   // All clients together fill the index and empty it again, in order, so that it grows and shrinks.
   bool waves = false;
   // Weights of get, put, insert, update, erase, multi_get, scan.

@@ -23,14 +23,18 @@ constexpr std::size_t kShownProblems = 10;
 
 // Of each fabric, what it has: the real client and server tear nothing, the simulated one has no
 // connections.
-void add_fabric_counts(const fabric::sim::Coverage& fabric, Counts& to) {
+void add_fabric_counts(const CheckCoverage& coverage, Counts& to) {
+  const fabric::sim::Coverage& fabric = coverage.fabric;
   to.insert(to.end(), {{"batches", fabric.batches}, {"verbs", fabric.verbs}});
   const fabric::sim::SocketCoverage& sockets = fabric.sockets;
   if (sockets.connections == 0) {
     to.insert(to.end(), {{"torn_verbs", fabric.torn},
                          {"delayed_batches", fabric.delayed},
                          {"failed_batches", fabric.failed},
-                         {"late_verbs", fabric.late}});
+                         {"late_verbs", fabric.late},
+                         {"unfenced_nodes", fabric.unfenced},
+                         {"joins", coverage.joins},
+                         {"split_atomics", fabric.split_atomics}});
     return;
   }
   to.insert(to.end(), {{"connections", sockets.connections},
@@ -40,17 +44,25 @@ void add_fabric_counts(const fabric::sim::Coverage& fabric, Counts& to) {
                        {"resets", sockets.resets},
                        {"half_closes", sockets.half_closes},
                        {"silent_ends", sockets.silent_ends},
+                       {"failed_batches", fabric.failed},
                        {"generations", fabric.generations},
                        {"outdated", fabric.outdated},
                        {"forgotten", fabric.forgotten}});
 }
 
 Counts counts_of(const CheckCoverage& coverage) {
+  const fabric::sim::Coverage& fabric = coverage.fabric;
   Counts counts = {{"runs", coverage.runs}, {"operations", coverage.operations}};
-  add_fabric_counts(coverage.fabric, counts);
+  add_fabric_counts(coverage, counts);
   counts.insert(counts.end(), {{"kills", coverage.kills},
                                {"pauses", coverage.pauses},
-                               {"fenced", coverage.fabric.fenced},
+                               {"fenced", fabric.fenced},
+                               {"settlers_killed", coverage.settlers_killed},
+                               {"leaves", coverage.leaves},
+                               {"drops", coverage.drops},
+                               {"side_indexes", coverage.side_indexes},
+                               {"unknown_atomics", fabric.unknown_atomics},
+                               {"ended_unknown", coverage.ended_unknown},
                                {"cut_links", coverage.cuts},
                                {"restarts", coverage.restarts},
                                {"lost_memories", coverage.losses},

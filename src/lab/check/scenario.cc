@@ -14,8 +14,12 @@
 #include "fabric/sim/tcp_simulation.h"
 #include "lab/check/history.h"
 #include "lab/check/request.h"
+#include "lab/check/side_indexes.h"
+#include "lab/check/verb_watch.h"
 #include "pool/census.h"
 #include "pool/layout.h"
+#include "pool/ledger.h"
+#include "pool/shared_stack.h"
 #include <pando/pando.h>
 
 namespace pando::lab::check {
@@ -39,8 +43,15 @@ constexpr Time kDeadlineTime = static_cast<Time>(kDeadline.count()) * kMilliseco
 // From the last fault, or from the last operation that began, to the next, at most.
 constexpr Time kPatience = 4 * kDeadlineTime;
 constexpr Time kFaultsWithin = 6 * kMillisecond;
+// From a death to its burial, at most: the lease is over, some look, and a fence may be slow.
+constexpr Time kBuried = 8 * kLeaseTime;
 // Runs and magazines that a compute node may have been taking when it died.
 constexpr std::uint64_t kTakenAtOnce = 8 * pool::kChunkBytes;
+// Of the plans' values and nodes.
+constexpr std::uint64_t kLargestBlock = 8 << 10;
+// Births count in 22 bits, versions in the lowest 14 of the same.
+constexpr std::uint32_t kLastBirth = (1u << 22) - 4;
+constexpr unsigned kSettlersKilled = 2;  // at most, in a run
 // Of a history, before it is given up as too hard: a second or so.
 constexpr std::size_t kConfigurations = 300'000;
 
@@ -50,6 +61,7 @@ class Scenario {
       : plan_(plan),
         random_(base::mix64(plan.seed, 2)),
         observer_(observer),
+        watch_(observer),
         recorder_([this](ErrorCode code) { return excused(code); }) {}
 
   CheckOutcome run() {
@@ -70,15 +82,52 @@ class Scenario {
   }
 
  private:
+  // A worker with its tasks, and the views that these use.
+  struct Crew {
+    explicit Crew(Worker made) : worker(std::move(made)) {}
+    Worker worker;
+    std::vector<RecordedIndex*> views;
+  };
+
   struct Node {
     Node(Pool opened, Index of) : pool(std::move(opened)), index(std::move(of)) {}
-    Pool pool;
+
+    // Not any more: dead, or gone by itself.
+    bool absent() const { return held || left; }
+    const pool::Allocator& allocator() const { return pool->state().node.allocator(); }
+
+    std::optional<Pool> pool;
     std::optional<Index> index;
     ClientId client = 0;
     std::deque<RecordedIndex> views;
-    std::deque<Worker> workers;  // and their tasks, which use the views
-    unsigned running = 0;
-    bool held = false;  // dead
+    std::deque<Crew> crews;       // their tasks use the views
+    std::deque<Worker> builders;  // whose tasks are at side indexes
+    unsigned running = 0;         // tasks
+    bool held = false;            // dead
+    bool left = false;
+    bool retires = false;  // leaves when its clients have come to their end
+    bool over = false;     // it can do nothing any more, and the recorder knows
+    bool struck = false;   // by something that explains why it is taken for dead
+    // Of one that has left, what its allocator said last.
+    std::uint64_t allocated = 0;
+    std::uint64_t freed = 0;
+    std::uint64_t inherited = 0;
+    std::uint64_t held_bytes = 0;
+  };
+
+  // Counts a task among its node's for as long as its frame lives.
+  class Running {
+   public:
+    explicit Running(Node& node) : node_(&node) { ++node.running; }
+    Running(Running&& other) noexcept : node_(std::exchange(other.node_, nullptr)) {}
+    Running& operator=(Running&&) = delete;
+    ~Running() { end(); }
+    void end() {
+      if (Node* const node = std::exchange(node_, nullptr)) --node->running;
+    }
+
+   private:
+    Node* node_;
   };
 
   void problem(std::string what) { outcome_.problems.push_back(std::move(what)); }
@@ -102,20 +151,25 @@ class Scenario {
                              .native_masked_cas = plan_.native_masked_cas,
                              .huge_pages = false,
                              .onchip_bytes = kOnChipBytes,
-                             .adversary = plan_.adversary});
+                             .adversary = plan_.adversary,
+                             .grows = plan_.faults.has(Fault::kJoin)});
   }
 
   bool set_up() {
     auto made = make_simulation();
     if (!made) return complain("the simulation", made.error());
     simulation_ = std::move(*made);
+    side_indexes_.emplace(
+        plan_,
+        SideIndexes::Judge{.excused = [this](ErrorCode code) { return excused(code); },
+                           .problem = [this](std::string what) { problem(std::move(what)); }});
     simulation_->set_instant(true);
     for (unsigned i = 0; i < plan_.compute_nodes; ++i) {
       if (!add_node()) return false;
     }
     if (!preload()) return false;
     simulation_->set_instant(false);
-    simulation_->set_trace(observer_);
+    simulation_->set_trace(&watch_);
     let_time_pass(kLeaseTime / 2);  // they have been there for a while, and told what they hold
     for (Node& node : nodes_) start(node);
     return true;
@@ -146,6 +200,10 @@ class Scenario {
       if (!excused(pool.error().code())) complain("opening the pool", pool.error());
       return nullptr;
     }
+    if (plan_.near_wrap) {
+      pool->state().node.allocator().begin_incarnations_at(kLastBirth);
+      if (nodes_.empty() && !raise_tags(*pool)) return nullptr;
+    }
     auto index = nodes_.empty() ? pool->create_index(kIndexName, plan_.index)
                                 : pool->open_index(kIndexName, plan_.index);
     if (!index) {
@@ -155,6 +213,25 @@ class Scenario {
     Node& node = nodes_.emplace_back(std::move(*pool), std::move(*index));
     node.client = client;
     return &node;
+  }
+
+  // Of the shared stacks, which are empty yet.
+  bool raise_tags(Pool& pool) {
+    const auto write = [this](pool::Operation& op) -> Task<Status> {
+      static constexpr std::uint64_t kLastTag = ((std::uint64_t{1} << 22) - 2) << 42;
+      for (unsigned node = 0; node < plan_.memory_nodes; ++node) {
+        fabric::Batch batch;
+        for (std::size_t i = 0; i < pool::kClasses; ++i) {
+          batch.write_word(pool::stack_address(static_cast<NodeId>(node), pool::kind_at(i),
+                                               pool::size_class_at(i)),
+                           &kLastTag);
+        }
+        if (Status written = co_await op.submit(batch); !written) co_return written;
+      }
+      co_return Status{};
+    };
+    const Status raised = pool.state().run(write);
+    return raised ? true : complain("raising tags", raised.error());
   }
 
   bool preload() {
@@ -172,23 +249,34 @@ class Scenario {
 
   void start(Node& node) {
     for (unsigned i = 0; i < plan_.clients; ++i) {
-      auto worker = node.pool.make_worker();
+      auto worker = node.pool->make_worker();
       if (!worker) {
         complain("making a worker", worker.error());
         return;
       }
-      Worker& place = node.workers.emplace_back(std::move(*worker));
-      for (unsigned j = 0; j < plan_.tasks; ++j) {
-        RecordedIndex& view = node.views.emplace_back(*node.index, recorder_);
-        place.spawn(client(node, place, view, Random(random_.next())));
-        ++node.running;
-      }
+      put_to_work(node, node.crews.emplace_back(std::move(*worker)), plan_.operations);
+    }
+    if (!plan_.faults.has(Fault::kIndexes)) return;
+    if (auto worker = node.pool->make_worker()) {
+      Worker& place = node.builders.emplace_back(std::move(*worker));
+      place.spawn(builder(node, place, Random(random_.next())));
     }
   }
 
-  Task<void> client(Node& node, Worker& worker, RecordedIndex& index, Random random) {
-    for (unsigned i = 0; i < plan_.operations; ++i) {
+  void put_to_work(Node& node, Crew& crew, unsigned operations) {
+    for (unsigned j = 0; j < plan_.tasks; ++j) {
+      RecordedIndex& view = node.views.emplace_back(*node.index, recorder_, node.client);
+      crew.views.push_back(&view);
+      crew.worker.spawn(
+          client(node, crew.worker, view, Random(random_.next()), operations, Running(node)));
+    }
+  }
+
+  Task<void> client(Node& node, Worker& worker, RecordedIndex& index, Random random,
+                    unsigned operations, Running running) {
+    for (unsigned i = 0; i < operations; ++i) {
       ++outcome_.coverage.operations;
+      note_ends();
       const Status done = co_await operate(node, worker, index, requests_.draw(random));
       if (done || is_answer(done.error().code())) continue;
       const bool for_good = done.error().code() == ErrorCode::kFenced ||
@@ -198,8 +286,37 @@ class Scenario {
       task::Worker& own = worker.state().lane->worker;
       co_await own.sleep_for(std::chrono::microseconds(1 + random.below(1000)));
     }
-    --node.running;
-    if (node.running == 0 && simulation_->is_fenced(node.client)) ++replacements_;
+    running.end();
+    if (node.running > 0) co_return;
+    if (simulation_->is_fenced(node.client)) ++replacements_;
+    if (node.retires) leaving_.push_back(&node);
+  }
+
+  // An operation that takes long, and holds the epoch meanwhile.
+  Task<void> sleeper(Node& node, Worker& worker, Time time) {
+    const Running running(node);
+    const pool::Operation op(*worker.state().lane->session);
+    co_await op.worker().sleep_for(std::chrono::microseconds(time / kMicrosecond));
+  }
+
+  Task<void> builder(Node& node, Worker& worker, Random random) {
+    const Running running(node);
+    const auto rounds = static_cast<unsigned>(2 + random.below(8));
+    co_await side_indexes_->client(worker, random, rounds);
+  }
+
+  // Calls of unknown outcome are over where nothing of their compute node can happen any more.
+  void note_ends() {
+    for (Node& node : nodes_) {
+      const bool over = simulation_->is_fenced(node.client) || watch_.has_left(node.client);
+      if (over && !std::exchange(node.over, true)) recorder_.shut_out(node.client);
+      if (!recorder_.has_open(node.client)) continue;
+      if (over) {
+        recorder_.shut_out(node.client);
+      } else if (simulation_->nothing_under_way(node.client)) {
+        recorder_.nothing_under_way(node.client);
+      }
+    }
   }
 
   static bool is_answer(ErrorCode code) {
@@ -248,8 +365,11 @@ class Scenario {
     switch (code) {
       case ErrorCode::kTimeout:
         return faults.breaks() && simulation_->time() < last_fault_ + 2 * kDeadlineTime;
-      case ErrorCode::kUnavailable:
       case ErrorCode::kIndeterminate:
+        // Who shares the writing of another, combined, is told when that one is dropped.
+        if (faults.has(Fault::kDrop) || faults.has(Fault::kLeave)) return true;
+        [[fallthrough]];
+      case ErrorCode::kUnavailable:
         // Who stood still for longer than a memory node waits finds a connection closed.
         if (over_tcp() && faults.has(Fault::kPause)) return true;
         return faults.has(Fault::kCut) || faults.has(Fault::kRestart) || faults.has(Fault::kLose);
@@ -274,32 +394,40 @@ class Scenario {
     if (observer_ != nullptr) observer_->fault(simulation_->time(), what);
   }
   Time some_time() { return random_.below(kFaultsWithin); }
-  NodeId some_memory_node() { return static_cast<NodeId>(random_.below(plan_.memory_nodes)); }
+  NodeId some_memory_node() {
+    return static_cast<NodeId>(random_.below(simulation_->memory_nodes()));
+  }
   Node& some_node() { return nodes_[random_.below(nodes_.size())]; }
+
+  template <class Action>
+  void schedule(Fault fault, std::uint64_t most, Action action) {
+    if (!plan_.faults.has(fault)) return;
+    for (std::uint64_t i = 1 + random_.below(most); i > 0; --i) action();
+  }
 
   void schedule_faults() {
     faults_over_ = false;
-    if (plan_.faults.has(Fault::kKill)) {
-      for (std::uint64_t i = 1 + random_.below(3); i > 0; --i) schedule_kill();
-    }
-    if (plan_.faults.has(Fault::kPause)) {
-      for (std::uint64_t i = 1 + random_.below(3); i > 0; --i) at(some_time(), [this] { pause(); });
-    }
-    if (plan_.faults.has(Fault::kCut)) {
-      const std::uint64_t most = over_tcp() ? 24 : 6;
-      for (std::uint64_t i = 1 + random_.below(most); i > 0; --i) {
-        at(some_time(), [this] { cut(); });
-      }
-    }
+    schedule(Fault::kKill, 3, [this] { schedule_kill(); });
+    schedule(Fault::kPause, 3, [this] { at(some_time(), [this] { pause(); }); });
+    schedule(Fault::kCut, over_tcp() ? 24 : 6, [this] { at(some_time(), [this] { cut(); }); });
+    schedule(Fault::kRestart, 2, [this] { at(some_time(), [this] { restart(false); }); });
+    if (plan_.faults.has(Fault::kLose)) at(some_time(), [this] { restart(true); });
+    schedule(Fault::kLeave, 2, [this] {
+      const bool in_peace = random_.below(2) == 0;
+      schedule_departure([this, in_peace](Node& node) {
+        node.retires = true;
+        if (!in_peace || node.running == 0) leaving_.push_back(&node);
+      });
+    });
+    schedule(Fault::kDrop, 4,
+             [this] { schedule_departure([this](Node& node) { dropping_.push_back(&node); }); });
     if (over_tcp() && plan_.faults.has(Fault::kKill)) {
       for (std::uint64_t i = random_.below(4); i > 0; --i) at(some_time(), [this] { ++visits_; });
     }
-    if (plan_.faults.has(Fault::kRestart)) {
-      for (std::uint64_t i = 1 + random_.below(2); i > 0; --i) {
-        at(some_time(), [this] { restart(false); });
-      }
+    schedule(Fault::kJoin, 2, [this] { at(some_time(), [this] { join_memory(); }); });
+    if (plan_.faults.has(Fault::kKill)) {
+      watch_.on_settling([this](ClientId client) { strike_settler(client); });
     }
-    if (plan_.faults.has(Fault::kLose)) at(some_time(), [this] { restart(true); });
   }
 
   // At a step, not at a time: so it is as likely to be in the middle of something.
@@ -322,24 +450,54 @@ class Scenario {
                              });
   }
 
+  // Who goes lets time pass until it is gone: that is for work(), which is told here.
+  template <class Departure>
+  void schedule_departure(Departure departure) {
+    using fabric::sim::Counted;
+    Node& node = some_node();
+    const auto go = [this, departure, &node] {
+      if (!faults_over_ && !node.absent()) departure(node);
+    };
+    if (random_.below(3) == 0) return at(some_time(), go);
+    const auto counted = static_cast<Counted>(random_.below(3));
+    const std::uint64_t most = counted == Counted::kLongWrites ? 20 : 1500;
+    simulation_->after_steps(node.client, 1 + random_.below(1 + random_.below(most)), counted, go);
+  }
+
   void kill(Node& victim, bool drop) {
-    if (victim.held || faults_over_) return;
+    if (victim.absent() || faults_over_) return;
     victim.held = true;
+    victim.struck = true;
     simulation_->hold(victim.client, std::nullopt, drop);
-    note_fault(3 * kLeaseTime, fmt::format("compute node {} dies{}", victim.client,
-                                           drop ? ", its verbs half done" : ""));
+    note_fault(kBuried, fmt::format("compute node {} dies{}", victim.client,
+                                    drop ? ", its verbs half done" : ""));
     ++outcome_.coverage.kills;
     ++replacements_;
+  }
+
+  // It has just taken what another one left, to give it back.
+  void strike_settler(ClientId client) {
+    const auto settler = std::ranges::find(nodes_, client, &Node::client);
+    if (settler == nodes_.end() || outcome_.coverage.settlers_killed >= kSettlersKilled) return;
+    if (fates_.below(3) != 0) return;
+    const bool drop = fates_.below(3) != 0;
+    simulation_->after_steps(
+        client, 1 + fates_.below(24), fabric::sim::Counted::kAll, [this, &node = *settler, drop] {
+          const std::uint64_t before = outcome_.coverage.kills;
+          kill(node, drop);
+          outcome_.coverage.settlers_killed += outcome_.coverage.kills - before;
+        });
   }
 
   void pause() {
     if (faults_over_) return;
     Node& node = some_node();
-    if (node.held) return;
+    if (node.held || !node.pool) return;
     const Time lasts = 1 + random_.below(random_.below(2) == 0 ? kLeaseTime / 4 : 4 * kLeaseTime);
     simulation_->hold(node.client, lasts);
-    note_fault(lasts + 3 * kLeaseTime, fmt::format("compute node {} stands still for {} us",
-                                                   node.client, lasts / kMicrosecond));
+    node.struck = true;
+    note_fault(lasts + kBuried, fmt::format("compute node {} stands still for {} us", node.client,
+                                            lasts / kMicrosecond));
     ++outcome_.coverage.pauses;
   }
 
@@ -348,41 +506,127 @@ class Scenario {
     Time lasts = 1 + random_.below(random_.below(4) == 0 ? 2 * kLeaseTime : kMillisecond);
     // Often for longer than a client waits: then the outcome is unknown to it.
     if (over_tcp()) lasts *= 1 + random_.below(4);
-    const ClientId client = some_node().client;
+    Node& node = some_node();
     const NodeId memory_node = some_memory_node();
-    simulation_->cut_link(client, memory_node, lasts);
+    simulation_->cut_link(node.client, memory_node, lasts);
+    // Heartbeats are on memory node 0. Who leaves must reach all of them.
+    node.struck |= memory_node == 0 || node.left;
     const Time settles = over_tcp() ? 2 * lasts : lasts;  // until what was held back has come
-    note_fault(settles + 3 * kLeaseTime,
+    note_fault(settles + kBuried,
                fmt::format("the link of compute node {} and memory node {} is cut for {} us",
-                           client, memory_node, lasts / kMicrosecond));
+                           node.client, memory_node, lasts / kMicrosecond));
     ++outcome_.coverage.cuts;
   }
 
   void restart(bool lose) {
     if (faults_over_) return;
     const Time lasts = 1 + random_.below(2 * kMillisecond);
-    const NodeId node = some_memory_node();
-    simulation_->stop_node(node, lasts, lose);
-    note_fault(lasts + 3 * kLeaseTime,
-               fmt::format("memory node {} goes away for {} us{}", node, lasts / kMicrosecond,
+    const NodeId id = some_memory_node();
+    simulation_->stop_node(id, lasts, lose);
+    for (Node& node : nodes_) node.struck |= lose || id == 0 || node.left;
+    note_fault(lasts + kBuried,
+               fmt::format("memory node {} goes away for {} us{}", id, lasts / kMicrosecond,
                            lose ? " and loses its memory" : ""));
     lost_memory_ |= lose;
     ++(lose ? outcome_.coverage.losses : outcome_.coverage.restarts);
+  }
+
+  void join_memory() {
+    if (faults_over_) return;
+    simulation_->add_memory_node(random_.below(2) == 0 ? kMillisecond : 2 * kLeaseTime);
+    note_fault(4 * kLeaseTime, "a memory node is added");
+    ++outcome_.coverage.joins;
+  }
+
+  // ---- Going, of workers and of compute nodes
+
+  // Its tasks end in the middle of whatever they are at.
+  void dismiss(Crew& crew) {
+    for (RecordedIndex* view : crew.views) view->abandon();
+    crew.views.clear();
+  }
+
+  void dismiss_all(Node& node) {
+    node.builders.clear();
+    node.crews.clear();
+    for (RecordedIndex& view : node.views) view.abandon();
+    node.views.clear();
+  }
+
+  void drop_workers() {
+    for (Node* const node : std::exchange(dropping_, {})) {
+      if (node->absent() || node->crews.empty() || simulation_->is_held(node->client)) continue;
+      auto fresh = node->pool->make_worker();
+      if (!fresh) continue;
+      Crew& crew = node->crews[random_.below(node->crews.size())];
+      note_fault(kLeaseTime, fmt::format("a worker of compute node {} is dropped", node->client));
+      const unsigned before = node->running;
+      crew.worker = std::move(*fresh);
+      cut_short_ += before - node->running;
+      dismiss(crew);
+      put_to_work(*node, crew, std::max(1u, plan_.operations / 4));
+      ++outcome_.coverage.drops;
+    }
+  }
+
+  void let_leave() {
+    for (Node* const node : std::exchange(leaving_, {})) {
+      const auto stays = [node](const Node& each) { return !each.absent() && &each != node; };
+      if (node->absent() || simulation_->is_held(node->client)) continue;
+      const auto other = std::ranges::find_if(nodes_, stays);
+      if (other == nodes_.end()) continue;
+      if (random_.below(3) == 0) hold_epoch(*other);
+      leave(*node);
+      if (random_.below(2) == 0) ++replacements_;
+    }
+  }
+
+  // So that who leaves cannot wait for all that it has retired.
+  void hold_epoch(Node& node) {
+    auto worker = node.pool->make_worker();
+    if (!worker) return;
+    Worker& place = node.builders.emplace_back(std::move(*worker));
+    place.spawn(sleeper(node, place, (4 + random_.below(6)) * kLeaseTime));
+  }
+
+  // Time passes until it is gone.
+  void leave(Node& node) {
+    node.left = true;
+    // It must reach every memory node to leave; else it is a death.
+    node.struck |= outcome_.coverage.cuts + outcome_.coverage.restarts > 0;
+    note_fault(kLeaseTime, fmt::format("compute node {} leaves", node.client));
+    ++outcome_.coverage.leaves;
+    cut_short_ += node.running;
+    dismiss_all(node);
+    node.index.reset();
+    node.inherited = node.allocator().inherited();
+    node.held_bytes = held_bytes(node.allocator());
+    node.allocated = node.allocator().allocated();
+    node.freed = node.allocator().freed();
+    node.pool.reset();
+    note_fault(kLeaseTime, fmt::format("compute node {} is gone", node.client));
   }
 
   // ---- Working
 
   bool finished() const {
     return std::ranges::all_of(nodes_,
-                               [](const Node& node) { return node.held || node.running == 0; });
+                               [](const Node& node) { return node.absent() || node.running == 0; });
+  }
+
+  // Something waits that lets time pass itself.
+  bool called_for() const {
+    return replacements_ + visits_ > 0 || !leaving_.empty() || !dropping_.empty();
   }
 
   void work() {
-    while (!finished() || replacements_ + visits_ > 0) {
+    while (!finished() || called_for()) {
       const Time limit = std::max(last_fault_, simulation_->time()) + kPatience;
       const std::uint64_t begun = outcome_.coverage.operations;
-      const bool something = simulation_->engine().run_until(
-          [this] { return finished() || replacements_ + visits_ > 0; }, limit);
+      const bool something =
+          simulation_->engine().run_until([this] { return finished() || called_for(); }, limit);
+      drop_workers();
+      let_leave();
       replace();
       // Each message that it sends on its way in may be its last.
       for (; visits_ > 0; --visits_) simulation_->visit(1 + random_.below(6));
@@ -396,7 +640,7 @@ class Scenario {
   std::string pending() const {
     std::string text;
     for (const Node& node : nodes_) {
-      if (!node.held && node.running > 0) {
+      if (!node.absent() && node.running > 0) {
         text += fmt::format(" {} on compute node {}", node.running, node.client);
       }
     }
@@ -420,18 +664,19 @@ class Scenario {
   void inspect() {
     if (outcome_.failed()) return;
     // The dead are found out, and faults that are still to come have come and gone.
-    let_time_pass(4 * kLeaseTime);
-    while (simulation_->time() < last_fault_ + 4 * kLeaseTime) let_time_pass(kLeaseTime);
+    let_time_pass(kBuried);
+    while (simulation_->time() < last_fault_ + kBuried) let_time_pass(kLeaseTime);
     faults_over_ = true;
     for (const Node& node : nodes_) {
       if (node.index) outcome_.coverage.add_index_counts(node.index->stats().counts);
-      for (const Worker& worker : node.workers) {
-        outcome_.coverage.retries += worker.counters().retries;
+      for (const Crew& crew : node.crews) {
+        outcome_.coverage.retries += crew.worker.counters().retries;
       }
     }
     Node* const inspector = lost_memory_ ? survivor() : add_node();
     if (inspector == nullptr) return check_history();
-    RecordedIndex& view = inspector->views.emplace_back(*inspector->index, recorder_);
+    RecordedIndex& view =
+        inspector->views.emplace_back(*inspector->index, recorder_, inspector->client);
     for (const OwnedKey& key : requests_.universe())
       look(*inspector, view, {.kind = RequestKind::kGet, .key = key});
     // Each leaf is written, in any order: whatever was left half done there is found.
@@ -451,8 +696,10 @@ class Scenario {
     if (!lost_memory_) check_structure(*inspector);
     check_history();
     if (!lost_memory_) check_leaks(*inspector);
-    if (!something_broke() && simulation_->coverage().fenced > 0) {
-      problem("a compute node was taken for dead, though nothing had happened to it");
+    for (const Node& node : nodes_) {
+      if (node.struck || !simulation_->is_fenced(node.client)) continue;
+      problem(fmt::format("compute node {} was taken for dead, though nothing had happened to it",
+                          node.client));
     }
   }
 
@@ -467,6 +714,7 @@ class Scenario {
 
   // By a plain call.
   void look(const Node& inspector, RecordedIndex& view, const Request& request) {
+    note_ends();
     RequestSpan span(observer_, *simulation_, inspector.client, view, request);
     if (request.kind == RequestKind::kGet) span.end(view.get(request.key));
     if (request.kind == RequestKind::kPut) span.end(view.put(request.key, request.value));
@@ -477,7 +725,7 @@ class Scenario {
 
   Node* survivor() {
     for (Node& node : nodes_) {
-      if (!node.held && !simulation_->is_fenced(node.client)) return &node;
+      if (!node.absent() && !simulation_->is_fenced(node.client)) return &node;
     }
     return nullptr;
   }
@@ -504,40 +752,40 @@ class Scenario {
   // Blocks that only the dead knew of are lost; none may be freed twice.
   void check_leaks(Node& inspector) {
     for (Node& node : nodes_) {
-      if (node.held) continue;
-      node.workers.clear();
-      node.views.clear();
+      if (node.absent()) continue;
+      dismiss_all(node);
       node.index.reset();
     }
-    Status dropped = inspector.pool.drop_index(kIndexName);
-    for (int i = 0; i < 5 && !dropped && dropped.error().code() == ErrorCode::kBusy; ++i) {
-      // Those who died unseen have yet to be found out.
-      let_time_pass(2 * kLeaseTime);
-      dropped = inspector.pool.drop_index(kIndexName);
+    const auto wait = [this] { let_time_pass(2 * kLeaseTime); };
+    Status dropped = inspector.pool->drop_index(kIndexName);
+    for (int i = 0; i < 8 && !dropped && dropped.error().code() == ErrorCode::kBusy; ++i) {
+      wait();  // those who died unseen have yet to be found out
+      dropped = inspector.pool->drop_index(kIndexName);
     }
     if (!dropped) {
       return problem("dropping the index: " + dropped.error().message());
     }
+    if (plan_.faults.has(Fault::kIndexes)) side_indexes_->check(*inspector.pool, wait);
     // A long list of retired blocks waits in blocks of its own, until its epoch is over.
-    for (int i = 0; i < 50 && unbalanced(); ++i) let_time_pass(2 * kLeaseTime);
+    for (int i = 0; i < 50 && unbalanced(); ++i) wait();
     if (unbalanced()) {
       problem(fmt::format("{} blocks were allocated and {} freed, though the index is gone",
-                          blocks(&pool::Allocator::allocated), blocks(&pool::Allocator::freed)));
+                          allocated(), freed()));
     }
     count_memory(inspector);
   }
 
-  // With the index gone, all memory is free, once, but for what the dead took with them.
+  // With the index gone, all memory is free, once, but for what faults may cost.
   void count_memory(Node& inspector) {
-    let_time_pass(4 * kLeaseTime);  // what the dead held free is given back
+    let_time_pass(kBuried);  // what the dead held free is given back
     std::vector<const pool::Allocator*> living;
     for (const Node& node : nodes_) {
-      if (node.held || simulation_->is_fenced(node.client)) continue;
-      living.push_back(&node.pool.state().node.allocator());
+      if (node.absent() || simulation_->is_fenced(node.client)) continue;
+      living.push_back(&node.allocator());
     }
     simulation_->set_instant(true);
     simulation_->set_alone(true);
-    const auto census = inspector.pool.state().run(
+    const auto census = inspector.pool->state().run(
         [&](pool::Operation& op) { return pool::take_census(op, living); });
     simulation_->set_alone(false);
     simulation_->set_instant(false);
@@ -545,57 +793,86 @@ class Scenario {
     for (const std::string& twice : census->twice) problem(twice);
     outcome_.coverage.lost_bytes += census->other;
     for (const Node& node : nodes_) {
-      outcome_.coverage.inherited_blocks += node.pool.state().node.allocator().inherited();
+      outcome_.coverage.inherited_blocks +=
+          node.pool ? node.allocator().inherited() : node.inherited;
     }
-    if (const std::uint64_t most = may_be_lost(); census->other > most) {
-      problem(fmt::format("{} bytes of far memory are lost, of which faults explain {}",
-                          census->other, most));
+    if (const Losses most = may_be_lost(); census->other > most.bytes()) {
+      problem(fmt::format("{} bytes of far memory are lost, of which faults explain {}: {}",
+                          census->other, most.bytes(), most.describe()));
     }
   }
 
-  // At most what the dead held, and what their operations had in hand. Where outcomes are unknown,
-  // any chunk may be lost.
-  std::uint64_t may_be_lost() const {
-    if (!something_broke()) return 0;
-    const FaultSet& faults = plan_.faults;
-    if (faults.has(Fault::kCut) || faults.has(Fault::kRestart) || faults.has(Fault::kLose)) {
-      return kNodeBytes * plan_.memory_nodes;
+  // What may be lost (allocator.h): what operations had in hand that were cut short or whose
+  // outcome is unknown, and what the dead held or were taking.
+  struct Losses {
+    std::uint64_t in_hand = 0;    // blocks that were allocated and never freed
+    std::uint64_t cut_short = 0;  // tasks that may have been taking a chunk
+    std::uint64_t unknown = 0;    // runs and magazines that were perhaps taken or given
+    std::uint64_t dead = 0;       // compute nodes
+    std::uint64_t held = 0;       // bytes that these held free
+
+    std::uint64_t ledgers = 0;  // of which pages may have been lost
+
+    std::uint64_t bytes() const {
+      return ledgers * pool::Ledger::kMaxPages * sizeof(pool::LedgerPage) +
+             in_hand * kLargestBlock + (cut_short + unknown) * pool::kChunkBytes +
+             dead * kTakenAtOnce + held;
     }
-    const std::uint64_t in_hand =
-        blocks(&pool::Allocator::allocated) - blocks(&pool::Allocator::freed);
-    std::uint64_t bytes = in_hand * pool::class_bytes(pool::kSizeClasses - 1);
+    std::string describe() const {
+      return fmt::format(
+          "{} blocks in hand, {} tasks cut short, {} runs or magazines and {} ledgers of unknown "
+          "outcome, {} dead that held {} bytes",
+          in_hand, cut_short, unknown, ledgers, dead, held);
+    }
+  };
+
+  Losses may_be_lost() const {
+    Losses losses;
+    if (!lossy()) return losses;
+    losses.in_hand = allocated() - std::min(allocated(), freed());
+    losses.cut_short = cut_short_;
+    losses.unknown = watch_.unknown_takings();
+    losses.ledgers = watch_.unknown_ledgers();
     for (const Node& node : nodes_) {
       if (!node.held && !simulation_->is_fenced(node.client)) continue;
-      bytes += kTakenAtOnce;
-      for (const pool::FreeRun& run : node.pool.state().node.allocator().held()) {
-        bytes += run.count * run.block.bytes();
-      }
+      ++losses.dead;
+      losses.held += node.pool ? held_bytes(node.allocator()) : node.held_bytes;
     }
+    return losses;
+  }
+
+  static std::uint64_t held_bytes(const pool::Allocator& allocator) {
+    std::uint64_t bytes = 0;
+    for (const pool::FreeRun& run : allocator.held()) bytes += run.count * run.block.bytes();
     return bytes;
   }
 
-  // Whether any fault beyond tearing and delays has struck.
-  bool something_broke() const {
+  // Whether any operation has ended in a way that may cost memory.
+  bool lossy() const {
     const CheckCoverage& seen = outcome_.coverage;
-    return seen.kills + seen.pauses + seen.cuts + seen.restarts + seen.losses > 0;
+    return seen.kills + seen.pauses + seen.cuts + seen.restarts + seen.losses + cut_short_ > 0;
   }
 
   // Blocks of the dead, and those of unknown outcome, are not given back.
-  bool unbalanced() const {
-    const std::uint64_t allocated = blocks(&pool::Allocator::allocated);
-    const std::uint64_t freed = blocks(&pool::Allocator::freed);
-    return something_broke() ? freed > allocated : freed != allocated;
-  }
+  bool unbalanced() const { return lossy() ? freed() > allocated() : freed() != allocated(); }
 
-  std::uint64_t blocks(std::uint64_t (pool::Allocator::*count)() const) const {
+  std::uint64_t allocated() const {
     std::uint64_t sum = 0;
-    for (const Node& node : nodes_) sum += (node.pool.state().node.allocator().*count)();
+    for (const Node& node : nodes_)
+      sum += node.pool ? node.allocator().allocated() : node.allocated;
+    return sum;
+  }
+  std::uint64_t freed() const {
+    std::uint64_t sum = 0;
+    for (const Node& node : nodes_) sum += node.pool ? node.allocator().freed() : node.freed;
     return sum;
   }
 
   void sum_up() {
     outcome_.time = simulation_->time();
     outcome_.coverage.runs = 1;
+    outcome_.coverage.side_indexes = side_indexes_->created();
+    outcome_.coverage.ended_unknown = recorder_.ended();
     outcome_.coverage.fabric = simulation_->coverage();
     std::string all =
         fmt::format("{} {} {} ", outcome_.time, outcome_.history, outcome_.coverage.fabric.verbs);
@@ -612,7 +889,10 @@ class Scenario {
     if (simulation_ == nullptr) return;
     faults_over_ = true;
     simulation_->set_trace(nullptr);
-    for (Node& node : nodes_) node.workers.clear();  // and the tasks that have not ended
+    for (Node& node : nodes_) {  // and the tasks that have not ended
+      node.crews.clear();
+      node.builders.clear();
+    }
     for (Node& node : nodes_) {
       if (node.client != 0) simulation_->release(node.client);
     }
@@ -627,12 +907,18 @@ class Scenario {
   Random random_;
   RequestSource requests_{plan_, random_};
   CheckObserver* const observer_;
+  VerbWatch watch_;
   CheckOutcome outcome_;
   HistoryRecorder recorder_;
+  Random fates_{base::mix64(plan_.seed, 3)};  // for what came to be drawn later than the rest
   std::unique_ptr<Simulation> simulation_;
+  std::optional<SideIndexes> side_indexes_;
   std::deque<Node> nodes_;
   unsigned replacements_ = 0;
   unsigned visits_ = 0;  // of those who die on their way in
+  std::vector<Node*> leaving_;
+  std::vector<Node*> dropping_;
+  std::uint64_t cut_short_ = 0;  // tasks that were destroyed
   bool lost_memory_ = false;
   bool faults_over_ = true;  // until they are scheduled
   Time last_fault_ = 0;
@@ -649,6 +935,12 @@ CheckCoverage& CheckCoverage::operator+=(const CheckCoverage& other) {
   cuts += other.cuts;
   restarts += other.restarts;
   losses += other.losses;
+  leaves += other.leaves;
+  drops += other.drops;
+  joins += other.joins;
+  settlers_killed += other.settlers_killed;
+  ended_unknown += other.ended_unknown;
+  side_indexes += other.side_indexes;
   retries += other.retries;
   undecided += other.undecided;
   lost_bytes += other.lost_bytes;

@@ -8,10 +8,16 @@
 //     or comes back. Scans and multi_gets are part of the histories (history.h).
 //  2. No operation answers an error that the faults do not explain, or hangs.
 //  3. The structure is sound (Index::check), and every key can still be written.
-//  4. Where nobody died and no link broke, nobody is taken for dead, and no block is lost: with the
-//     index dropped, as many have been freed as were allocated, and all memory that was ever handed
-//     out is free or has a page of a ledger. No block is free twice, whatever has happened; and
-//     where compute nodes died, no more is lost than they held (how much, lost_bytes tells).
+//  4. Nobody is taken for dead who did not die, stand still, or lose its link to the heartbeats.
+//  5. Where nothing broke and no task was cut short, no block is lost: with the index dropped, as
+//     many have been freed as were allocated, and all memory that was ever handed out is free or
+//     has a page of a ledger. Else no more is lost than each fault may cost (Losses in
+//     scenario.cc; how much it was, lost_bytes tells). No block is free twice, whatever has
+//     happened.
+//  6. Further indexes (side_indexes.h) hold what was put into them, and their names are free again.
+//
+// A put whose outcome is unknown may take effect later, but not for ever: it is over once its
+// compute node is fenced, or has nothing under way (rules 9 to 11 of fabric/verbs.h).
 //
 // The same plan gives the same outcome, to the bit (digest).
 #pragma once
@@ -39,6 +45,12 @@ struct CheckCoverage {
   std::uint64_t cuts = 0;
   std::uint64_t restarts = 0;
   std::uint64_t losses = 0;
+  std::uint64_t leaves = 0;
+  std::uint64_t drops = 0;
+  std::uint64_t joins = 0;            // of memory nodes
+  std::uint64_t settlers_killed = 0;  // who were giving back what another one had left
+  std::uint64_t ended_unknown = 0;    // calls of unknown outcome whose end was known
+  std::uint64_t side_indexes = 0;     // that were created
   std::uint64_t retries = 0;
   std::uint64_t undecided = 0;         // runs with a history that was too hard to judge
   std::uint64_t lost_bytes = 0;        // of far memory that nobody has at the end

@@ -17,12 +17,9 @@ struct DataSize {
   std::uint64_t bytes() const { return items * (key_bytes + value_bytes); }
 };
 
-// What the machine can still give, in bytes.
-std::uint64_t available_memory();
-
 // The size of a pool for `data`: with room for half-empty nodes, headers, and values that wait to
-// be freed; at most the machine's share of `available`, which `pools` such pools divide.
-// kInvalidArgument, with the figures, where the data cannot fit.
+// be freed; at most a share of `available` (base/machine_memory.h), which `pools` such pools
+// divide. kInvalidArgument, with the figures, where the data cannot fit.
 Result<std::uint64_t> choose_pool_size(const DataSize& data, std::uint64_t available,
                                        std::uint64_t pools);
 

@@ -1,9 +1,8 @@
-#include "lab/machine_memory.h"
+#include "lab/pool_size.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <string>
 
 #include "base/parse.h"
@@ -19,17 +18,6 @@ constexpr std::string_view kEmbedded = "embedded";
 std::string human(std::uint64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
 
 }  // namespace
-
-std::uint64_t available_memory() {
-  std::ifstream file("/proc/meminfo");
-  std::string name;
-  std::uint64_t kibibytes = 0;
-  std::string rest;
-  while (file >> name >> kibibytes && std::getline(file, rest)) {
-    if (name == "MemAvailable:") return kibibytes * 1024;
-  }
-  return 0;
-}
 
 Result<std::uint64_t> choose_pool_size(const DataSize& data, std::uint64_t available,
                                        std::uint64_t pools) {

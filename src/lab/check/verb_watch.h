@@ -1,0 +1,73 @@
+// VerbWatch: sees every verb of a run, on its way to an observer, and tells what the scenario needs
+// to know of what only the code under test does.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <utility>
+
+#include "fabric/sim/simulation.h"
+#include "lab/check/observer.h"
+#include "pool/layout.h"
+#include "pool/membership.h"
+
+namespace pando::lab::check {
+
+class VerbWatch final : public fabric::sim::TraceSink {
+ public:
+  explicit VerbWatch(CheckObserver* observer) : observer_(observer) {}
+
+  // Called when a client has taken a dead one's slot, to give back what that one held.
+  void on_settling(std::function<void(fabric::ClientId)> action) { settling_ = std::move(action); }
+  // Atomics of unknown outcome on words that hand out memory: chunks and shared stacks.
+  std::uint64_t unknown_takings() const { return unknown_takings_; }
+  // WRITEs that failed where a slot's ledger begins: pages that may not be part of it.
+  std::uint64_t unknown_ledgers() const { return unknown_ledgers_; }
+  // Whether the client has given up its slot: it can do nothing any more.
+  bool has_left(fabric::ClientId client) const { return left_.contains(client); }
+
+  void verb(const fabric::sim::TracedVerb& traced) override {
+    if (fabric::is_atomic(traced.verb->kind)) look_at(traced.client, *traced.verb);
+    if (traced.verb->kind == fabric::VerbKind::kWrite) look_at_write(*traced.verb);
+    if (observer_ != nullptr) observer_->verb(traced);
+  }
+
+ private:
+  void look_at(fabric::ClientId client, const fabric::Verb& verb) {
+    const std::uint64_t offset = verb.target.offset();
+    if (verb.outcome == fabric::Outcome::kIndeterminate) {
+      if (offset < sizeof(pool::Superblock)) ++unknown_takings_;
+      return;
+    }
+    if (!is_slot(verb.target) || verb.outcome != fabric::Outcome::kExecuted || !verb.succeeded())
+      return;
+    const pool::Slot before = pool::Slot::from_word(verb.compare);
+    const pool::Slot after = pool::Slot::from_word(verb.swap);
+    if (before.state == pool::SlotState::kAlive && before.client == client) left_.insert(client);
+    if (settling_ && after.state == pool::SlotState::kSettling) settling_(client);
+  }
+
+  static bool is_slot(fabric::Address at) {
+    constexpr std::uint64_t kSlots = pool::kTablesOffset + offsetof(pool::PoolTables, members);
+    constexpr std::uint64_t kSlotsEnd = pool::kTablesOffset + offsetof(pool::PoolTables, catalogue);
+    return at.node() == 0 && at.offset() >= kSlots && at.offset() < kSlotsEnd;
+  }
+
+  void look_at_write(const fabric::Verb& verb) {
+    const bool ledger =
+        verb.target.offset() % sizeof(pool::MemberSlot) == offsetof(pool::MemberSlot, ledger_word);
+    if (ledger && is_slot(verb.target) && verb.outcome != fabric::Outcome::kExecuted) {
+      ++unknown_ledgers_;
+    }
+  }
+
+  CheckObserver* const observer_;
+  std::function<void(fabric::ClientId)> settling_;
+  std::set<fabric::ClientId> left_;
+  std::uint64_t unknown_takings_ = 0;
+  std::uint64_t unknown_ledgers_ = 0;
+};
+
+}  // namespace pando::lab::check
