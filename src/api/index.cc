@@ -57,14 +57,14 @@ Task<Result<std::string>> do_get(const api::IndexState& index, Session& session,
   co_return co_await index.tree->get(op, key);
 }
 
-// Out of memory, there may be blocks that wait for this very operation's epoch: end it, let them
-// become free, and try again.
+// Out of memory, there may be blocks that wait for this very operation's epoch, or that are free
+// for another size: end it, let them become free, and try again.
 Task<Status> do_put(const api::IndexState& index, Session& session, Counters* cost, Key key,
                     std::string_view value, PutMode mode) {
   if (Status ok = check_entry(index, key, value); !ok) co_return ok;
   pool::ComputeNode& node = index.pool->node;
   std::optional<task::TimePoint> deadline;
-  for (;;) {
+  for (bool again = false;; again = true) {
     Status done;
     {
       Operation op(session, cost);
@@ -73,7 +73,7 @@ Task<Status> do_put(const api::IndexState& index, Session& session, Counters* co
     if (done || done.error().code() != ErrorCode::kOutOfMemory) co_return done;
     if (!deadline) deadline = session.worker().now() + node.options().deadline;
     if (session.worker().now() >= *deadline) co_return done;
-    if (!co_await node.allocator().reclaimed(session, *deadline)) co_return done;
+    if (!co_await node.allocator().reclaimed(session, *deadline, again)) co_return done;
   }
 }
 

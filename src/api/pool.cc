@@ -2,6 +2,7 @@
 
 #include "api/state.h"
 #include "fabric/open.h"
+#include "index/creating.h"
 #include "index/registry.h"
 #include <pando/pando.h>
 
@@ -43,28 +44,8 @@ Result<Index> Pool::open_index(std::string_view name, const IndexOptions& option
 
 Status Pool::drop_index(std::string_view name) {
   if (Status may = api::check_may_block("drop_index"); !may) return may;
-  pool::ComputeNode& node = state_->node;
-  Result<pool::IndexRecord> record =
-      state_->run([&](pool::Operation& op) { return node.catalogue().begin_drop(op, name); });
-  if (!record) return fail(record.error());
-  // Where the kind or format is unknown here, or the walk fails, the blocks are lost, not the name.
-  Status freed;
-  Result<IndexOptions> options = IndexOptions::parse(record->options);
-  Result<const index::Kind*> kind =
-      options ? index::find_kind(options->kind) : Result<const index::Kind*>(fail(options.error()));
-  if (kind) {
-    Result<IndexOptions> all = (*kind)->normalize(*options);
-    Result<std::unique_ptr<index::Tree>> tree =
-        all ? (*kind)->make(node, *record, *all)
-            : Result<std::unique_ptr<index::Tree>>(fail(all.error()));
-    freed = tree ? state_->run([&](pool::Operation& op) { return (*tree)->destroy(op); })
-                 : Status(fail(tree.error()));
-  } else {
-    freed = fail(kind.error());
-  }
-  Status finished =
-      state_->run([&](pool::Operation& op) { return node.catalogue().finish_drop(op, *record); });
-  return finished ? freed : finished;
+  return state_->run_on_session(
+      [&](pool::Session& session) { return index::drop_index(session, std::string(name)); });
 }
 
 Result<std::vector<IndexInfo>> Pool::list_indexes() const {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "index/creating.h"
 #include "index/registry.h"
 
 namespace pando::api {
@@ -183,34 +184,14 @@ Result<std::shared_ptr<IndexState>> PoolState::create_index(std::string_view nam
   const std::string stored = format_options(**kind, *spelled).to_string();
 
   const std::lock_guard guard(indexes_mutex_);
-  pool::Catalogue& catalogue = node.catalogue();
-  Result<pool::IndexRecord> record = run([&](pool::Operation& op) {
-    return catalogue.begin_create(op, name, (*kind)->format_version(), stored);
+  Result<index::Created> created = run_on_session([&](pool::Session& session) {
+    return index::create_index(session, std::string(name), **kind, *spelled, stored);
   });
-  if (!record) return fail(record.error());
-  Result<std::unique_ptr<index::Tree>> tree = (*kind)->make(node, *record, *spelled);
-  Status made = tree ? run([&](pool::Operation& op) { return (*tree)->create(op); })
-                     : Status(fail(tree.error()));
-  if (!made) {
-    (void)run([&](pool::Operation& op) { return catalogue.abandon(op, *record); });
-    return fail(made.error());
-  }
-  made = run([&](pool::Operation& op) { return catalogue.publish(op, *record); });
-  if (!made) {
-    // It may have happened though its answer was lost: then there is nothing to take back.
-    const Status withdrawn =
-        run([&](pool::Operation& op) { return catalogue.withdraw(op, *record); });
-    const bool live = !withdrawn && withdrawn.error().code() == ErrorCode::kNotFound;
-    if (withdrawn) {
-      (void)run([&](pool::Operation& op) { return (*tree)->destroy(op); });
-      (void)run([&](pool::Operation& op) { return catalogue.finish_drop(op, *record); });
-    }
-    if (!live) return fail(made.error());
-  }
+  if (!created) return fail(created.error());
   Result<pool::IndexRecord> opened =
-      run([&](pool::Operation& op) { return catalogue.open(op, name); });
+      run([&](pool::Operation& op) { return node.catalogue().open(op, name); });
   if (!opened) return fail(opened.error());
-  return share(*opened, *spelled, std::move(*tree));
+  return share(*opened, *spelled, std::move(created->tree));
 }
 
 Result<std::shared_ptr<IndexState>> PoolState::open_index(std::string_view name,

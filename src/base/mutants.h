@@ -57,6 +57,9 @@ enum class Mutant : std::uint8_t {
   kGivenWhileListed,  // a block goes to a shared stack while its holder's ledger lists it
   kNothingTold,       // the ledger is never written
   kSettledTwice,      // what the dead held is given away, and their ledger goes on listing it
+  // Recycling
+  kNotForgotten,  // chunks are recycled though compute nodes remember what was there
+  kGivenTwice,    // a recycled chunk stays free when it is taken
 };
 
 #if defined(PANDO_MUTANTS)

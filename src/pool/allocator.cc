@@ -5,22 +5,25 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/mutants.h"
 #include "pool/allocator_state.h"
+#include "pool/format.h"
 #include "pool/layout.h"
 #include "pool/pause.h"
+#include "pool/recycler.h"
 #include "pool/shared_stack.h"
 
 namespace pando::pool {
 namespace {
 
+using base::Mutant;
+using base::mutated;
 using fabric::Address;
 using fabric::Batch;
 using fabric::Buffer;
 using fabric::NodeId;
 
-constexpr std::size_t kPatience = 50;      // rounds of waiting for epochs
 constexpr std::size_t kLargerClasses = 4;  // tried for an item when memory is short
-constexpr task::Duration kEpochWait = std::chrono::milliseconds(1);
 
 Address next_chunk_address(NodeId node) {
   return superblock_field(node, offsetof(Superblock, next_chunk_word));
@@ -30,6 +33,50 @@ std::uint64_t load_word(const std::byte* from) {
   std::uint64_t word = 0;
   std::memcpy(&word, from, sizeof(word));
   return word;
+}
+
+// Free chunks side by side, as many as asked for, within one word: of the shortest such row. Where
+// there are none, kChunksPerWord.
+std::size_t find_free(std::uint64_t word, std::size_t chunks) {
+  std::size_t best = kChunksPerWord;
+  std::size_t best_length = kChunksPerWord + 1;
+  for (std::size_t i = 0; i < kChunksPerWord;) {
+    std::size_t length = 0;
+    while (i + length < kChunksPerWord && chunk_state(word, i + length) == ChunkState::kFree) {
+      ++length;
+    }
+    if (length >= chunks && length < best_length) {
+      best = i;
+      best_length = length;
+    }
+    i += std::max<std::size_t>(1, length);
+  }
+  return best;
+}
+
+// Where the class has longer runs, too, the first chunk says so.
+std::uint64_t with_run_taken(std::uint64_t word, std::size_t at, std::size_t chunks,
+                             std::size_t size_class) {
+  if (mutated(Mutant::kGivenTwice)) return word;
+  for (std::size_t i = 0; i < chunks; ++i) {
+    word = with_chunk_state(word, at + i, ChunkState::kPlain);
+  }
+  if (chunks == chunks_for_run(size_class)) return word;
+  return with_chunk_state(word, at, ChunkState::kShort);
+}
+
+// Notes that a run is short. Where that fails it is taken for a long one that is never whole, and
+// not recycled.
+Task<void> note_short(Operation& op, Address start) {
+  const std::uint64_t size = op.node().fabric().node_size(start.node());
+  const std::size_t chunk = (start.offset() - first_chunk_of(start.node(), size)) / kChunkBytes;
+  const Address at = chunk_state_address(start.node(), chunk);
+  for (std::uint64_t guess = 0;;) {
+    Batch batch(op.cost());
+    batch.compare_swap(at, guess, with_chunk_state(guess, chunk, ChunkState::kShort));
+    if (!co_await op.submit(batch) || batch[0].succeeded()) co_return;
+    guess = batch[0].previous;
+  }
 }
 
 // Moves a memory node's chunk word. Nowhere: there is no room for that many chunks.
@@ -64,7 +111,7 @@ Task<Result<Block>> Allocator::allocate(Operation& op, BlockKind kind, std::size
   }
   const std::size_t size_class = block_class(kind, bytes);
   if (auto block = state_->take(kind, size_class)) co_return *block;
-  co_return co_await state_->refill(op, kind, size_class, true);
+  co_return co_await state_->refill(op, kind, size_class);
 }
 
 std::uint64_t Allocator::allocated() const {
@@ -117,8 +164,8 @@ class RefillGuard {
 
 }  // namespace
 
-Task<Result<Block>> Allocator::State::refill(Operation& op, BlockKind kind, std::size_t size_class,
-                                             bool patient) {
+Task<Result<Block>> Allocator::State::refill(Operation& op, BlockKind kind,
+                                             std::size_t size_class) {
   const auto start = [&] {
     const std::scoped_lock lock(mutex);
     return free.start_refill(kind, size_class);
@@ -131,19 +178,9 @@ Task<Result<Block>> Allocator::State::refill(Operation& op, BlockKind kind, std:
   }
   const RefillGuard guard(mutex, free, kind, size_class);
 
-  for (std::size_t round = 0;; ++round) {
-    // This operation's own pin holds the epoch at one more than it: once there, waiting is vain.
-    const bool last =
-        !patient || round == kPatience || op.expired() || node.epochs().current() > op.epoch();
-    auto block = co_await attempt(op, kind, size_class);
-    if (!block) co_return fail(block.error());
-    if (*block) co_return **block;
-    if (last) break;
-    const std::uint64_t before = node.epochs().current();
-    node.membership().want(op.epoch() + 1);
-    if (Status beat = co_await node.membership().beat(op); !beat) co_return fail(beat.error());
-    if (node.epochs().current() == before) co_await op.worker().sleep_for(kEpochWait);
-  }
+  auto block = co_await attempt(op, kind, size_class);
+  if (!block) co_return fail(block.error());
+  if (*block) co_return **block;
   node.kick();
   co_return fail(ErrorCode::kOutOfMemory,
                  fmt::format("{} memory nodes have no room for a block of {} bytes",
@@ -181,7 +218,9 @@ Task<Result<std::optional<Block>>> Allocator::State::attempt(Operation& op, Bloc
       break;
     }
   }
-  if (kind != BlockKind::kItem) co_return std::nullopt;
+  if (kind != BlockKind::kItem || !node.recycler().exhausted(op.worker().now())) {
+    co_return std::nullopt;
+  }
   const std::size_t end = std::min(size_class + 1 + kLargerClasses, kSizeClasses);
   for (std::size_t larger = size_class + 1; larger < end; ++larger) {
     if (auto block = take(kind, larger)) co_return block;
@@ -241,26 +280,71 @@ Task<Result<bool>> Allocator::State::fetch_run(Operation& op, BlockKind kind,
                                                std::size_t first,
                                                std::span<std::uint64_t> chunk_words) {
   const std::size_t nodes = ids.size();
-  // A full run on any node before a short one on the first.
-  for (const std::size_t chunks : {chunks_for_run(size_class), chunks_for_one(size_class)}) {
+  // A full run on any node before a short one on the first; chunks that were never handed out
+  // before recycled ones, which cost a look.
+  const std::size_t full = chunks_for_run(size_class);
+  for (const std::size_t chunks : {full, chunks_for_one(size_class)}) {
     for (std::size_t i = 0; i < nodes; ++i) {
       const std::size_t at = (first + i) % nodes;
       const std::uint64_t size = node.fabric().node_size(ids[at]);
       auto start = co_await take_chunks(op, ids[at], size, chunk_words[at], chunks);
       if (!start) co_return fail(start.error());
       if (!*start) continue;
-      const FreeRun run{.block = {.address = *start,
-                                  .incarnation = 0,
-                                  .kind = kind,
-                                  .size_class = static_cast<std::uint8_t>(size_class)},
-                        .count = static_cast<std::uint32_t>(blocks_in(chunks, size_class))};
-      accept({&run, 1});
+      if (chunks != full) co_await note_short(op, *start);
+      accept_run(*start, kind, size_class, chunks);
       const std::scoped_lock lock(mutex);
       next_node = (at + 1) % nodes;
       co_return true;
     }
+    auto recycled = co_await fetch_recycled(op, kind, size_class, ids, first, chunks);
+    if (!recycled || *recycled) co_return recycled;
+    if (chunks == chunks_for_one(size_class)) break;
   }
   co_return false;
+}
+
+Task<Result<bool>> Allocator::State::fetch_recycled(Operation& op, BlockKind kind,
+                                                    std::size_t size_class,
+                                                    std::span<const NodeId> ids, std::size_t first,
+                                                    std::size_t chunks) {
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const NodeId id = ids[(first + i) % ids.size()];
+    const std::uint64_t size = node.fabric().node_size(id);
+    Buffer buffer = op.buffer(chunk_state_words(size) * 8);
+    Batch look(op.cost());
+    look.read(chunk_state_address(id, 0), buffer.data(), buffer.size());
+    if (Status read = co_await op.submit(look); !read) co_return fail(read.error());
+    for (std::size_t w = 0; w < chunk_state_words(size); ++w) {
+      std::uint64_t word = load_word(buffer.data() + w * 8);
+      for (;;) {
+        const std::size_t at = find_free(word, chunks);
+        if (at == kChunksPerWord) break;
+        Batch batch(op.cost());
+        batch.compare_swap(chunk_state_address(id, w * kChunksPerWord), word,
+                           with_run_taken(word, at, chunks, size_class));
+        if (Status taken = co_await op.submit(batch); !taken) co_return fail(taken.error());
+        if (batch[0].succeeded()) {
+          const std::uint64_t chunk = w * kChunksPerWord + at;
+          accept_run(Address(id, first_chunk_of(id, size) + chunk * kChunkBytes), kind, size_class,
+                     chunks);
+          co_return true;
+        }
+        word = batch[0].previous;
+        op.count_retry();
+      }
+    }
+  }
+  co_return false;
+}
+
+void Allocator::State::accept_run(Address start, BlockKind kind, std::size_t size_class,
+                                  std::size_t chunks) {
+  const FreeRun run{.block = {.address = start,
+                              .incarnation = 0,
+                              .kind = kind,
+                              .size_class = static_cast<std::uint8_t>(size_class)},
+                    .count = static_cast<std::uint32_t>(blocks_in(chunks, size_class))};
+  accept({&run, 1});
 }
 
 void Allocator::State::accept(std::span<const FreeRun> runs) {

@@ -5,8 +5,11 @@
 // trip. Retired blocks wait for their epoch (epochs.h), then come to the local free list of their
 // class; what this compute node has beyond its keep goes to stacks in far memory for every compute
 // node to draw from (shared_stack.h). A block is taken from: the local list, the blocks that have
-// become safe, the current run, the shared stack, a new run — so memory is reused before it grows,
-// and round trips are made only when a run is used up.
+// become safe, the current run, the shared stack, a new run, a run of recycled chunks — so memory
+// is reused before it grows, and round trips are made only when a run is used up. Where all that
+// has nothing, chunks that are free from end to end can be recycled: recycler.h, by reclaimed().
+// Ledgers' pages, which stay, have chunks of their own (BlockKind::kPage), so that they keep none
+// from it.
 //
 // Local memory stays bounded when an epoch does not move (a peer's operation is stuck): retired
 // blocks beyond a limit are written to far memory, in blocks of their own, with a local note of
@@ -20,7 +23,8 @@
 //    magazine, so mostly a round trip ago, and a beat (10 ms) ago where there are many. At worst,
 //    as right after its start, a run and a list for each class in use;
 //  - what its operations had allocated and not made reachable, or unlinked and not yet retired;
-//  - the class whose page was being written; a run or magazine whose CAS had an unknown outcome;
+//  - the class whose page was being written; a run or magazine whose CAS had an unknown outcome, or
+//    whose task was destroyed in the middle of it, though the compute node lives on;
 //  - retired blocks beyond the ledger's room (some 4000), and those written to far memory;
 //  - if who gives them back dies as well, the class that it was at.
 // They are never handed out twice.
@@ -47,12 +51,12 @@ class Allocator {
   Allocator(const Allocator&) = delete;
   Allocator& operator=(const Allocator&) = delete;
 
-  // kOutOfMemory, naming what was asked for, when no memory node has room even after waiting for
-  // retired blocks; nothing is taken then. The incarnation is new to the block and not zero. An
-  // item's block may be of a larger class than need be where memory is short.
+  // kOutOfMemory, naming what was asked for, when no memory node has room; nothing is taken then.
+  // The incarnation is new to the block and not zero. An item's block may be of a larger class than
+  // need be where memory is short and none can be recycled.
   //
-  // It waits for what can become safe while `op` lasts: blocks that were retired since two epochs
-  // before its pin cannot. End the operation, co_await reclaimed(), and try again with another.
+  // It does not wait: the caller may hold a lock, and its own pin keeps retired blocks from
+  // becoming safe. End the operation, co_await reclaimed(), and try again with another.
   Task<Result<Block>> allocate(Operation& op, BlockKind kind, std::size_t bytes);
   // The block is unreachable from far memory from now on, but others may still be reading it.
   void retire(const Block& block);
@@ -60,8 +64,10 @@ class Allocator {
   void release(const Block& block);
 
   // After kOutOfMemory, with no operation under way on this session: waits until what had been
-  // retired is safe. False: there was nothing, or it is late (a peer's operation was stuck).
-  Task<bool> reclaimed(Session& session, task::TimePoint until);
+  // retired is safe; and where there was nothing, or that was tried before (`again`), until memory
+  // has been recycled (recycler.h). False: it is of no use to try again, or it is late (a peer's
+  // operation was stuck).
+  Task<bool> reclaimed(Session& session, task::TimePoint until, bool again = false);
 
   std::uint64_t allocated() const;  // blocks, since start
   std::uint64_t freed() const;      // blocks retired or released, since start
@@ -83,6 +89,14 @@ class Allocator {
   // At a clean close: gives every free block of this compute node to the shared stacks. False: some
   // are retired and may still be read by others; the ledger lists them, for who settles it.
   Task<Result<bool>> give_back_all(Operation& op);
+
+  // ---- The recycler's
+  // The same in the middle of its life: what operations free or fetch meanwhile stays.
+  Task<Status> call_in(Operation& op);
+  // Writes the ledger until it lists nothing that is not held now. False: that cannot be done yet.
+  Task<bool> tell_all(Operation& op);
+  // Blocks of one kind, class and memory node that are nobody else's, to the shared stack.
+  Task<void> give(Operation& op, std::vector<FreeRun> runs);
 
  private:
   struct State;

@@ -19,7 +19,8 @@
 namespace pando::pool {
 
 // Runs of chunks. Most classes cut one chunk with little waste; the others take the shortest run
-// that wastes an eighth at most, or one block's worth where a memory node has no more.
+// that wastes an eighth at most, or one block's worth where a memory node has no more: a short run,
+// which the state of its first chunk tells.
 constexpr std::size_t chunks_for_one(std::size_t size_class) {
   return (class_bytes(size_class) + kChunkBytes - 1) / kChunkBytes;
 }
@@ -32,6 +33,15 @@ constexpr std::size_t chunks_for_run(std::size_t size_class) {
     if ((chunks * kChunkBytes - used) * 8 <= chunks * kChunkBytes) return chunks;
   }
   return chunks_for_one(size_class);
+}
+// How many chunks before the one that a block begins in its run begins; `within`: where in its
+// chunk the block begins. No two blocks of a run begin at the same place of their chunks.
+constexpr std::size_t chunks_before(std::size_t size_class, std::uint64_t within) {
+  for (std::size_t i = 0; i < blocks_in(chunks_for_run(size_class), size_class); ++i) {
+    const std::uint64_t at = i * class_bytes(size_class);
+    if (at % kChunkBytes == within) return at / kChunkBytes;
+  }
+  return 0;
 }
 
 struct Allocator::State {
@@ -56,7 +66,7 @@ struct Allocator::State {
 
   // ---- Taking (allocator.cc)
   std::optional<Block> take(BlockKind kind, std::size_t size_class);
-  Task<Result<Block>> refill(Operation& op, BlockKind kind, std::size_t size_class, bool patient);
+  Task<Result<Block>> refill(Operation& op, BlockKind kind, std::size_t size_class);
   Task<std::optional<Block>> take_behind(Operation& op, BlockKind kind, std::size_t size_class);
   Task<Result<std::optional<Block>>> attempt(Operation& op, BlockKind kind, std::size_t size_class);
   Task<Result<bool>> fetch(Operation& op, BlockKind kind, std::size_t size_class, bool new_runs);
@@ -66,6 +76,11 @@ struct Allocator::State {
   Task<Result<bool>> fetch_run(Operation& op, BlockKind kind, std::size_t size_class,
                                std::span<const fabric::NodeId> ids, std::size_t first,
                                std::span<std::uint64_t> chunk_words);
+  Task<Result<bool>> fetch_recycled(Operation& op, BlockKind kind, std::size_t size_class,
+                                    std::span<const fabric::NodeId> ids, std::size_t first,
+                                    std::size_t chunks);
+  void accept_run(fabric::Address start, BlockKind kind, std::size_t size_class,
+                  std::size_t chunks);
   void accept(std::span<const FreeRun> runs);
 
   // ---- Getting back (collector.cc)
@@ -79,6 +94,7 @@ struct Allocator::State {
   Task<Status> unstash(Operation& op);
   void requeue(std::span<const FreeRun> runs);
   std::uint64_t waiting();
+  Task<bool> all_safe(Session& session, task::TimePoint until);
   std::uint64_t retired_bytes();
 
   // ---- The ledger, and those of the dead (inheritance.cc)

@@ -1,14 +1,17 @@
 // Blocks: what the pool allocates. Size classes, kinds, incarnations.
 //
 // Invariants
-//  1. Memory is type-stable by kind and size class: a block of kNode memory is only ever reused as
-//     a node of the same size class. So a stale pointer to a node always leads to a node, whose
-//     first word is a lock word, and never into the middle of somebody's value.
+//  1. Memory is type-stable by kind and size class while anyone may remember it: a block of kNode
+//     memory is reused as a node of the same size class, until its whole chunk is free and every
+//     compute node has forgotten all that it knew (recycler.h). So a stale pointer to a node always
+//     leads to a node, whose first word is a lock word, and never into the middle of somebody's
+//     value.
 //  2. The first word of a kNode block is its lock word. It outlives the node: it is zero when the
 //     chunk is born and from then on changed by lock and unlock alone (the note of a kNotedNode
 //     also when it comes to be), never initialised. Whoever locks a dead or reused node by a stale
 //     pointer disturbs nobody: it finds out and unlocks.
-//  3. Incarnations only grow: allocate() hands out one that is larger than any the block has had;
+//  3. Incarnations only grow, as long as the chunk is not recycled: allocate() hands out one that
+//  is larger than any the block has had;
 //     retire() and release() take the largest that its user has written (a node's version counts
 //     on from its incarnation). A reader tells lines of an earlier life by that.
 //  4. A fresh block's bytes are zero; a reused one's are whatever its last users left.
@@ -34,8 +37,12 @@ enum class BlockKind : std::uint8_t {
   kNode,
   kItem,
   kNotedNode,  // a node whose lock word keeps a note while it is free (index/common/node_locks.h)
+  kPage,       // of a ledger (ledger.h): an item in all but name. They stay, in chunks of their own
 };
-inline constexpr std::size_t kBlockKinds = 3;
+inline constexpr std::size_t kBlockKinds = 4;
+constexpr bool is_node(BlockKind kind) {
+  return kind == BlockKind::kNode || kind == BlockKind::kNotedNode;
+}
 // Behind a kNotedNode's own bytes, for the pool.
 inline constexpr std::size_t kNotedNodeSpare = fabric::kLineBytes;
 
@@ -65,7 +72,7 @@ static_assert(class_of(1) == 0 && class_of(256) == 3 && class_of(257) == 4 && cl
 constexpr std::size_t block_class(BlockKind kind, std::size_t bytes) {
   if (kind == BlockKind::kNotedNode) bytes += kNotedNodeSpare;
   const std::size_t size_class = class_of(bytes);
-  return kind == BlockKind::kItem || size_class > 0 ? size_class : 1;
+  return !is_node(kind) || size_class > 0 ? size_class : 1;
 }
 
 static_assert(class_of(513) == 8 && class_bytes(8) == 640 && class_of(1024) == 11);
@@ -83,7 +90,7 @@ constexpr std::size_t size_class_at(std::size_t index) { return index % kSizeCla
 
 // Where in the first line, 4 bytes: an item's incarnation, a node's version.
 constexpr std::size_t incarnation_offset(BlockKind kind) {
-  return kind == BlockKind::kItem ? 8 : fabric::kLineBytes - 8;
+  return is_node(kind) ? fabric::kLineBytes - 8 : 8;
 }
 
 struct Block {

@@ -30,6 +30,11 @@ void Budget::remove(Cache& cache) {
   std::erase(caches_to_shrink_, &cache);
 }
 
+void Budget::forget() {
+  const std::scoped_lock lock(mutex_);
+  for (Cache* cache : caches_to_shrink_) cache->forget();
+}
+
 void Budget::shrink_caches() {
   const std::scoped_lock lock(mutex_);
   const std::uint64_t now = used();

@@ -19,13 +19,15 @@ enum class Part : std::uint8_t { kNodeCache, kLockTable, kFreeLists, kMembership
 inline constexpr std::size_t kParts = 5;
 std::string_view to_string(Part part);
 
-// What can be smaller. Thread-safe.
+// What can be smaller, and can be forgotten. Thread-safe.
 class Cache {
  public:
   virtual ~Cache() = default;
   // Gives up about so many bytes, if it has them. Returns how many: they count until readers are
   // gone.
   virtual std::uint64_t shrink(std::uint64_t bytes) = 0;
+  // Nothing that was there before is found by an operation that begins after it.
+  virtual void forget() = 0;
 };
 
 class Budget {
@@ -66,6 +68,8 @@ class Budget {
   // Those that are added as the last are asked after the others.
   void add(Cache& cache, bool last = false);
   void remove(Cache& cache);
+  // All caches.
+  void forget();
 
  private:
   void shrink_caches();

@@ -21,6 +21,10 @@ using fabric::Buffer;
 
 constexpr std::size_t kEntriesPerRead = 32;
 
+Address maker_address(std::size_t entry) {
+  return catalogue_address(entry) + offsetof(CatalogueEntry, maker_word);
+}
+
 Address state_address(std::size_t entry) {
   return catalogue_address(entry) + offsetof(CatalogueEntry, state_word);
 }
@@ -77,7 +81,8 @@ Task<Result<Catalogue::Found>> Catalogue::find(Operation& op, std::string_view n
     const CatalogueEntry entry = entry_at(buffer, i % kEntriesPerRead);
     const EntryState state = entry_state(entry.state_word);
     if (entry.state_word == 0) {
-      if (!found.free) found.free = i;
+      // Not one where a late pause of a drop may yet meet this compute node as the maker.
+      if (!found.free && !node_.abandoned_locks().pending(maker_address(i))) found.free = i;
     } else if (!intact(entry)) {
       found.damaged = i;
     } else {
@@ -114,7 +119,7 @@ Task<Result<bool>> Catalogue::clean_up(Operation& op, const Found& found) {
 
 // ---- Create ----
 
-Task<Result<IndexRecord>> Catalogue::begin_create(Operation& op, std::string_view name,
+Task<Result<IndexRecord>> Catalogue::begin_create(Session& session, std::string_view name,
                                                   std::uint32_t format_version,
                                                   std::string_view options) {
   if (Status valid = check_index_name(name); !valid) co_return fail(valid.error());
@@ -123,36 +128,55 @@ Task<Result<IndexRecord>> Catalogue::begin_create(Operation& op, std::string_vie
                    fmt::format("an index's options have up to {} bytes as text, not {}",
                                kMaxIndexOptions, options.size()));
   }
-  for (Pause pause(op);;) {
-    CatalogueLock lock(*this);
-    if (Status locked = co_await lock.acquire(op); !locked) co_return fail(locked.error());
-    auto found = co_await find(op, name);
-    Result<bool> again = false;
-    if (found) again = co_await clean_up(op, *found);
-    Result<IndexRecord> created = fail(ErrorCode::kExists);
-    if (!found) {
-      created = fail(found.error());
-    } else if (!again) {
-      created = fail(again.error());
-    } else if (*again) {
-      // Look again: the entry is free now.
-    } else if (found->place) {
-      *again = entry_state(found->entry.state_word) != EntryState::kLive;
-      created = fail(ErrorCode::kExists, fmt::format("index \"{}\"", name));
-    } else if (!found->free) {
-      created = fail(ErrorCode::kOutOfMemory,
-                     fmt::format("the catalogue holds {} indexes and has no room for \"{}\"",
-                                 kMaxIndexes, name));
-    } else {
-      created = co_await create_in(op, *found->free, name, format_version, options);
+  const task::TimePoint deadline = session.worker().now() + node_.options().deadline;
+  for (Pause pause(session.worker(), deadline);;) {
+    Result<std::optional<IndexRecord>> created;
+    {
+      Operation op(session, deadline, nullptr);
+      created = co_await try_create(op, name, format_version, options);
     }
-    const Status released = co_await lock.release(op);
-    if (!found || !again || !*again) co_return after(std::move(created), released);
+    if (!created) co_return fail(created.error());
+    if (*created) co_return std::move(**created);
     if (Status waited = co_await pause.wait("an index of the same name to be created or dropped");
         !waited) {
       co_return fail(waited.error());
     }
   }
+}
+
+// Nothing: try again.
+Task<Result<std::optional<IndexRecord>>> Catalogue::try_create(Operation& op, std::string_view name,
+                                                               std::uint32_t format_version,
+                                                               std::string_view options) {
+  CatalogueLock lock(*this);
+  if (Status locked = co_await lock.acquire(op); !locked) co_return fail(locked.error());
+  Result<std::optional<IndexRecord>> created;
+  auto found = co_await find(op, name);
+  if (!found) {
+    created = fail(found.error());
+  } else if (const auto half = co_await half_dropped(op, *found); !half) {
+    created = fail(half.error());
+  } else if (*half) {
+    created = fail(ErrorCode::kBusy, fmt::format("index \"{}\" is half dropped", name));
+  } else if (const auto cleaned = co_await clean_up(op, *found); !cleaned) {
+    created = fail(cleaned.error());
+  } else if (*cleaned) {
+    // Look again: the entry is free now.
+  } else if (found->place) {
+    if (entry_state(found->entry.state_word) == EntryState::kLive) {
+      created = fail(ErrorCode::kExists, fmt::format("index \"{}\"", name));
+    }
+  } else if (!found->free) {
+    created = fail(ErrorCode::kOutOfMemory,
+                   fmt::format("the catalogue holds {} indexes and has no room for \"{}\"",
+                               kMaxIndexes, name));
+  } else {
+    auto made = co_await create_in(op, *found->free, name, format_version, options);
+    if (made) created->emplace(std::move(*made));
+    if (!made) created = fail(made.error());
+  }
+  const Status released = co_await lock.release(op);
+  co_return after(std::move(created), released);
 }
 
 Task<Result<IndexRecord>> Catalogue::create_in(Operation& op, std::size_t entry,
@@ -213,12 +237,14 @@ Task<Status> Catalogue::abandon(Operation& op, const IndexRecord& record) {
 }
 
 Task<Status> Catalogue::withdraw(Operation& op, const IndexRecord& record) {
+  dropping_[record.entry].store(true);
   Status withdrawn = co_await change(op, record, entry_word(record.index_id, EntryState::kCreating),
                                      entry_word(record.index_id, EntryState::kDropping));
   if (!withdrawn && withdrawn.error().code() != ErrorCode::kNotFound) {
     change_later(record.entry, entry_word(record.index_id, EntryState::kCreating), 0);
     change_later(record.entry, entry_word(record.index_id, EntryState::kDropping), 0);
   }
+  if (!withdrawn) dropping_[record.entry].store(false);
   co_return withdrawn;
 }
 
@@ -317,14 +343,24 @@ Task<Result<std::uint32_t>> Catalogue::users(Operation& op, const CatalogueEntry
 }
 
 Task<Result<IndexRecord>> Catalogue::begin_drop(Operation& op, std::string_view name) {
+  return take_for_drop(op, name, true);
+}
+
+Task<Result<IndexRecord>> Catalogue::resume_drop(Operation& op, std::string_view name) {
+  return take_for_drop(op, name, false);
+}
+
+Task<Result<IndexRecord>> Catalogue::take_for_drop(Operation& op, std::string_view name,
+                                                   bool live_too) {
   if (Status valid = check_index_name(name); !valid) co_return fail(valid.error());
   CatalogueLock lock(*this);
   if (Status locked = co_await lock.acquire(op); !locked) co_return fail(locked.error());
   Result<IndexRecord> begun = fail(ErrorCode::kNotFound, fmt::format("index \"{}\"", name));
-  auto found = co_await find(op, name);
+  auto found = co_await find_settled(op, name);
   if (!found) {
     begun = fail(found.error());
   } else if (found->place && entry_state(found->entry.state_word) == EntryState::kLive) {
+    if (!live_too) co_return after(std::move(begun), co_await lock.release(op));
     auto used = co_await users(op, found->entry);
     if (!used) {
       begun = fail(used.error());
@@ -334,6 +370,10 @@ Task<Result<IndexRecord>> Catalogue::begin_drop(Operation& op, std::string_view 
     } else {
       begun = co_await drop_in(op, *found);
     }
+  } else if (auto half = co_await half_dropped(op, *found); !half) {
+    begun = fail(half.error());
+  } else if (*half) {
+    begun = co_await drop_in(op, *found);
   } else if (auto cleaned = co_await clean_up(op, *found); !cleaned) {
     begun = fail(cleaned.error());
   }
@@ -341,21 +381,65 @@ Task<Result<IndexRecord>> Catalogue::begin_drop(Operation& op, std::string_view 
   co_return after(std::move(begun), released);
 }
 
+// As find(), but for what this compute node has yet to take back of the entry: that would undo, and
+// perhaps twice, what is done to it from now on.
+Task<Result<Catalogue::Found>> Catalogue::find_settled(Operation& op, std::string_view name) {
+  auto found = co_await find(op, name);
+  const auto pending = [&] {
+    return found && found->place &&
+           (node_.abandoned_locks().pending(state_address(*found->place)) ||
+            node_.abandoned_locks().pending(maker_address(*found->place)));
+  };
+  if (!pending()) co_return found;
+  if (Status taken = co_await node_.abandoned_locks().take_back(op); pending()) {
+    co_return fail(taken ? Error(ErrorCode::kUnavailable,
+                                 fmt::format("an earlier drop of index \"{}\" is unsettled", name))
+                         : taken.error());
+  }
+  co_return co_await find(op, name);
+}
+
+// Whoever began to drop the index has given up, or can do nothing any more.
+Task<Result<bool>> Catalogue::half_dropped(Operation& op, const Found& found) {
+  if (!found.place || entry_state(found.entry.state_word) != EntryState::kDropping) {
+    co_return false;
+  }
+  const auto maker = static_cast<OwnerId>(found.entry.maker_word);
+  if (maker == node_.membership().self()) co_return !dropping_[*found.place].load();
+  if (maker == 0) co_return true;
+  co_return co_await node_.membership().gone(op, maker);
+}
+
 Task<Result<IndexRecord>> Catalogue::drop_in(Operation& op, const Found& found) {
   const IndexRecord record = record_of(found.entry, *found.place);
   const std::uint64_t maker = node_.membership().self();
+  const std::uint64_t dropping = entry_word(record.index_id, EntryState::kDropping);
+  const bool begins = found.entry.state_word != dropping;
   Batch batch(op.cost());
-  batch.write_word(catalogue_address(record.entry) + offsetof(CatalogueEntry, maker_word), &maker);
-  batch.compare_swap(state_address(record.entry), found.entry.state_word,
-                     entry_word(record.index_id, EntryState::kDropping));
+  batch.write_word(maker_address(record.entry), &maker);
+  batch.compare_swap(state_address(record.entry), found.entry.state_word, dropping);
   if (Status marked = co_await op.submit(batch); !marked) {
-    // Nothing of it is freed yet: it becomes what it was.
-    change_later(record.entry, entry_word(record.index_id, EntryState::kDropping),
-                 found.entry.state_word);
+    // Nothing of it is freed yet: it becomes what it was. Where somebody has begun before, it stays
+    // as it is, to be gone on with.
+    if (begins) change_later(record.entry, dropping, found.entry.state_word);
     co_return fail(marked.error());
   }
   if (!batch[1].succeeded()) co_return fail(corrupt(record.entry));
+  dropping_[record.entry].store(true);
   co_return record;
+}
+
+Task<Status> Catalogue::pause_drop(Operation& op, const IndexRecord& record) {
+  const std::uint64_t self = node_.membership().self();
+  Batch batch(op.cost());
+  batch.compare_swap(maker_address(record.entry), self, 0);
+  Status paused = co_await op.submit(batch);
+  if (!paused) {
+    node_.abandoned_locks().add(maker_address(record.entry), self);
+    node_.kick();
+  }
+  dropping_[record.entry].store(false);  // last: from now on others here may go on
+  co_return paused;
 }
 
 Task<Status> Catalogue::finish_drop(Operation& op, const IndexRecord& record) {
@@ -364,6 +448,7 @@ Task<Status> Catalogue::finish_drop(Operation& op, const IndexRecord& record) {
   if (!finished && finished.error().code() != ErrorCode::kNotFound) {
     change_later(record.entry, entry_word(record.index_id, EntryState::kDropping), 0);
   }
+  dropping_[record.entry].store(false);
   co_return finished;
 }
 

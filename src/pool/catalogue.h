@@ -1,10 +1,9 @@
 // Catalogue: the pool's indexes by name, in far memory.
 //
 // States of an entry: empty → creating → live → dropping → empty. An entry that is being created or
-// dropped names who does it. If that compute node dies, the next create or drop of the name empties
-// the entry (and creates of other names do, when the catalogue is full); the blocks that the dead
-// one had in hand are lost to the pool, since half of them may be free and in use elsewhere
-// already.
+// dropped names who does it. If that compute node dies or gives up, the next drop or create of the
+// name goes on with a drop, and empties an entry that was being created. Creates of other names
+// empty either when the catalogue is full. The blocks of what is emptied are lost to the pool.
 //
 // Every method looks at and changes entries under the catalogue lock, a remote lock with an owner,
 // taken over when the owner is gone. It is not held between the two steps of create() and drop().
@@ -22,6 +21,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,10 +52,11 @@ class Catalogue {
  public:
   explicit Catalogue(ComputeNode& node) : node_(node) {}
 
-  // kExists, kInvalidArgument (name), kOutOfMemory (catalogue full). The entry is invisible to
+  // kExists, kInvalidArgument (name), kOutOfMemory (catalogue full), kBusy where an index of this
+  // name has been dropped by half: see resume_drop. The entry is invisible to
   // open() until publish(); its root word and index words are zero. Waits while somebody else is
   // creating or dropping an index of this name.
-  Task<Result<IndexRecord>> begin_create(Operation& op, std::string_view name,
+  Task<Result<IndexRecord>> begin_create(Session& session, std::string_view name,
                                          std::uint32_t format_version, std::string_view options);
   Task<Status> publish(Operation& op, const IndexRecord& record);
   // Gives up, before the index has any blocks.
@@ -69,9 +70,13 @@ class Catalogue {
   Task<Status> close(Operation& op, const IndexRecord& record);
 
   // kNotFound; kBusy naming how many compute nodes use it (dead ones do not count). After
-  // begin_drop nobody can open it; free its blocks, then finish_drop.
+  // begin_drop nobody can open it; free its blocks, then finish_drop. Where they cannot be freed
+  // now, pause_drop: the next begin_drop, of whatever compute node, goes on.
   Task<Result<IndexRecord>> begin_drop(Operation& op, std::string_view name);
+  // The same for one that was begun and that nobody goes on with, alone: else kNotFound.
+  Task<Result<IndexRecord>> resume_drop(Operation& op, std::string_view name);
   Task<Status> finish_drop(Operation& op, const IndexRecord& record);
+  Task<Status> pause_drop(Operation& op, const IndexRecord& record);
 
   // Those that are live.
   Task<Result<std::vector<IndexRecord>>> list(Operation& op);
@@ -87,6 +92,12 @@ class Catalogue {
   Task<Result<bool>> clean_up(Operation& op, const Found& found);
   Task<Result<IndexRecord>> create_in(Operation& op, std::size_t entry, std::string_view name,
                                       std::uint32_t format_version, std::string_view options);
+  Task<Result<Found>> find_settled(Operation& op, std::string_view name);
+  Task<Result<bool>> half_dropped(Operation& op, const Found& found);
+  Task<Result<std::optional<IndexRecord>>> try_create(Operation& op, std::string_view name,
+                                                      std::uint32_t format_version,
+                                                      std::string_view options);
+  Task<Result<IndexRecord>> take_for_drop(Operation& op, std::string_view name, bool live_too);
   Task<Result<IndexRecord>> drop_in(Operation& op, const Found& found);
   Task<Result<std::uint32_t>> users(Operation& op, const CatalogueEntry& entry);
   Task<Status> mark_user(Operation& op, std::size_t entry, bool uses);
@@ -103,6 +114,8 @@ class Catalogue {
   // This compute node may be marked as a user, though opened_ is 0.
   std::array<std::atomic<bool>, kMaxIndexes> unsure_{};
   std::atomic<bool> any_unsure_{false};
+  // By a coroutine of this compute node.
+  std::array<std::atomic<bool>, kMaxIndexes> dropping_{};
 };
 
 }  // namespace pando::pool

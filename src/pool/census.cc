@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "pool/compute_node.h"
+#include "pool/format.h"
 #include "pool/layout.h"
 #include "pool/ledger.h"
 #include "pool/shared_stack.h"
@@ -40,6 +41,22 @@ Task<Status> add_stacks(Operation& op, NodeId node, std::vector<Piece>& pieces) 
       if (pieces.size() > (std::size_t{1} << 20)) {
         co_return fail(ErrorCode::kCorrupt, "a stack of free blocks does not end");
       }
+    }
+  }
+  co_return Status{};
+}
+
+Task<Status> add_chunks(Operation& op, NodeId node, std::vector<Piece>& pieces) {
+  const std::uint64_t size = op.node().fabric().node_size(node);
+  const std::uint64_t first = first_chunk_of(node, size);
+  for (std::size_t chunk = 0; chunk < (size - first) / kChunkBytes; ++chunk) {
+    if (chunk % kChunksPerWord != 0) continue;
+    const auto word = co_await read_word(op, chunk_state_address(node, chunk));
+    if (!word) co_return fail(word.error());
+    for (std::size_t i = chunk; i < chunk + kChunksPerWord; ++i) {
+      if (chunk_state(*word, i) != ChunkState::kFree) continue;
+      const std::uint64_t begin = Address(node, first + i * kChunkBytes).raw();
+      pieces.push_back({begin, begin + kChunkBytes, kChunkBytes});
     }
   }
   co_return Status{};
@@ -90,9 +107,13 @@ Task<Result<Census>> take_census(Operation& op, std::span<const Allocator* const
   for (const Allocator* allocator : living) {
     for (const FreeRun& run : allocator->held()) pieces.push_back(piece_of(run));
   }
+  const auto recycler = co_await read_word(op, tables_field(offsetof(PoolTables, recycler_word)));
+  if (!recycler) co_return fail(recycler.error());
+  if (*recycler >> 32 != 0) co_return fail(ErrorCode::kBusy, "memory is being recycled");
   std::vector<NodeId> nodes = op.node().memory_nodes().all();
   std::ranges::sort(nodes);  // as the pieces are; those that were added are in the order they came
   for (const NodeId node : nodes) {
+    if (Status added = co_await add_chunks(op, node, pieces); !added) co_return fail(added.error());
     if (Status added = co_await add_stacks(op, node, pieces); !added) co_return fail(added.error());
   }
   for (const Piece& piece : pieces) census.free += piece.end - piece.begin;

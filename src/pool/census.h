@@ -16,7 +16,7 @@ namespace pando::pool {
 
 struct Census {
   std::uint64_t reserved = 0;  // bytes of chunks that were ever handed out
-  std::uint64_t free = 0;      // bytes of blocks on shared stacks or held free by compute nodes
+  std::uint64_t free = 0;      // bytes of free chunks, of blocks on shared stacks or held free
   std::uint64_t ledgers = 0;   // bytes of ledgers' pages
   // Bytes that are none of these, less what is too short to be cut: of blocks in use, and lost.
   std::uint64_t other = 0;
@@ -24,7 +24,7 @@ struct Census {
 };
 
 // `living`: every compute node of the pool that is neither dead nor closed. Retired blocks count as
-// free. REQUIRES: nothing happens in the pool meanwhile.
+// free. kBusy while memory is being recycled. REQUIRES: nothing happens in the pool meanwhile.
 Task<Result<Census>> take_census(Operation& op, std::span<const Allocator* const> living);
 
 }  // namespace pando::pool

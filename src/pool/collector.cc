@@ -8,6 +8,7 @@
 #include "base/mutants.h"
 #include "pool/allocator_state.h"
 #include "pool/pause.h"
+#include "pool/recycler.h"
 #include "pool/shared_stack.h"
 
 namespace pando::pool {
@@ -177,12 +178,21 @@ Task<Status> Allocator::State::tidy(Operation& op) {
   const std::uint64_t keep_bytes = idle ? 0 : keep_limit;
   if (Status read = co_await unstash(op); !read) co_return read;
   Status spilled = co_await spill(op, keep_blocks, keep_bytes);
-  if (!spilled) co_return spilled;
+  // Busy: the recycler has the stack, for a moment; or it died, and is being seen to.
+  if (!spilled && spilled.error().code() != ErrorCode::kBusy) co_return spilled;
   co_return co_await stash(op);
 }
 
 Task<Result<bool>> Allocator::give_back_all(Operation& op) {
-  if (Status spilled = co_await state_->spill(op, 0, 0); !spilled) co_return fail(spilled.error());
+  if (Status given = co_await call_in(op); !given) co_return fail(given.error());
+  const bool all = state_->waiting() == 0 || base::mutated(base::Mutant::kClosedLedger);
+  const Status told = all ? co_await state_->close_ledger(op) : co_await state_->finish_ledger(op);
+  if (!told) co_return fail(told.error());
+  co_return all;
+}
+
+Task<Status> Allocator::call_in(Operation& op) {
+  if (Status spilled = co_await state_->spill(op, 0, 0); !spilled) co_return spilled;
   for (std::size_t i = 0; i < kClasses; ++i) {
     const BlockKind kind = kind_at(i);
     const std::size_t size_class = size_class_at(i);
@@ -191,10 +201,11 @@ Task<Result<bool>> Allocator::give_back_all(Operation& op) {
       co_return fail(given.error());
     }
   }
-  const bool all = state_->waiting() == 0 || base::mutated(base::Mutant::kClosedLedger);
-  const Status told = all ? co_await state_->close_ledger(op) : co_await state_->finish_ledger(op);
-  if (!told) co_return fail(told.error());
-  co_return all;
+  co_return Status{};
+}
+
+Task<void> Allocator::give(Operation& op, std::vector<FreeRun> runs) {
+  return state_->give(op, std::move(runs));
 }
 
 Task<Status> Allocator::State::give_back(Operation& op, BlockKind kind, std::size_t size_class) {
@@ -222,7 +233,7 @@ Task<Status> Allocator::State::stash(Operation& op) {
     const std::size_t size_class = class_of(kStashBytes);
     std::optional<Block> block = take(BlockKind::kItem, size_class);
     if (!block) {
-      auto refilled = co_await refill(op, BlockKind::kItem, size_class, false);
+      auto refilled = co_await refill(op, BlockKind::kItem, size_class);
       // No room: then they stay here, counted. An error elsewhere will be seen by who needs to.
       if (!refilled) co_return Status{};
       block = *refilled;
@@ -283,26 +294,35 @@ Task<Status> Allocator::State::unstash(Operation& op) {
     freed.fetch_add(1, std::memory_order_relaxed);
     requeue(runs);
     // So that the queue does not grow by more than one stash.
-    if (Status spilled = co_await spill(op, 0, 0); !spilled) co_return spilled;
+    if (Status spilled = co_await spill(op, 0, 0); !spilled) {
+      co_return spilled.error().code() == ErrorCode::kBusy ? Status{} : spilled;
+    }
   }
 }
 
 // ---- After kOutOfMemory ----
 
-Task<bool> Allocator::reclaimed(Session& session, task::TimePoint until) {
-  if (state_->waiting() == 0) co_return false;
-  const std::uint64_t target = state_->node.epochs().current() + Epochs::kGrace;
-  state_->node.membership().want(target);
+Task<bool> Allocator::reclaimed(Session& session, task::TimePoint until, bool again) {
+  if (state_->waiting() > 0) {
+    const bool safe = co_await state_->all_safe(session, until);
+    if (!safe || !again) co_return safe;
+  }
+  co_return co_await state_->node.recycler().recycle(session, until);
+}
+
+// What is retired by now. False: it is late.
+Task<bool> Allocator::State::all_safe(Session& session, task::TimePoint until) {
+  const std::uint64_t target = node.epochs().current() + Epochs::kGrace;
+  node.membership().want(target);
   for (;;) {
-    const std::uint64_t before = state_->node.epochs().current();
+    const std::uint64_t before = node.epochs().current();
     if (before >= target) co_return true;
     if (session.worker().now() >= until) co_return false;
     {
       Operation op(session);  // anew each time: it must not hold the epoch
-      if (!co_await state_->node.membership().beat(op)) co_return false;
+      if (!co_await node.membership().beat(op)) co_return false;
     }
-    if (state_->node.epochs().current() == before)
-      co_await session.worker().sleep_for(kReclaimWait);
+    if (node.epochs().current() == before) co_await session.worker().sleep_for(kReclaimWait);
   }
 }
 

@@ -7,6 +7,7 @@
 #include "base/mutants.h"
 #include "pool/format.h"
 #include "pool/layout.h"
+#include "pool/recycler.h"
 
 namespace pando::pool {
 namespace {
@@ -30,7 +31,8 @@ ComputeNode::ComputeNode(std::unique_ptr<fabric::Fabric> fabric, const PoolOptio
       membership_(*this),
       memory_nodes_(*this),
       allocator_(*this),
-      catalogue_(*this) {
+      catalogue_(*this),
+      recycler_(std::make_unique<Recycler>(*this)) {
   budget_.take(Part::kMembership, sizeof(ComputeNode));
 }
 
@@ -58,7 +60,9 @@ Task<Status> ComputeNode::close(Session& session) {
   const auto heart = std::make_shared<Heart>();
   session.worker().spawn(keep_beating(session, heart));
   // An operation each time, so that it does not itself hold the epoch.
-  for (std::size_t round = 0; round < kCloseRounds && allocator_.waiting() > 0; ++round) {
+  // What it recycles is put back, or left to others.
+  const auto unfinished = [this] { return allocator_.waiting() > 0 || recycler_->holds(); };
+  for (std::size_t round = 0; round < kCloseRounds && unfinished(); ++round) {
     const std::uint64_t before = epochs_.current();
     if (!co_await upkeep(session)) break;
     if (epochs_.current() == before) co_await session.worker().sleep_for(hurried_beat());
@@ -163,11 +167,13 @@ Task<Status> ComputeNode::upkeep(Session& session) {
   (void)co_await unsettled_.settle(op);
   (void)co_await catalogue_.tidy(op);
   (void)co_await allocator_.collect(op);
+  co_await recycler_->look(op);
   co_return beat;
 }
 
 Task<void> ComputeNode::housekeeping(Session& session) {
   session.mark_housekeeping();
+  recycler_->serve(true);
   task::Worker& worker = session.worker();
   // A second coroutine sleeps, so that this one waits for two things at once, and the heart beats
   // on while it has much to collect.
@@ -183,12 +189,14 @@ Task<void> ComputeNode::housekeeping(Session& session) {
     note(done, worker.now());
     if (!done && done.error().code() == ErrorCode::kFenced) stopping_.store(true);  // for good
     if (stopping_.load()) break;
-    if (epochs_.current() >= membership_.wanted() || !done) {
+    const bool content = epochs_.current() >= membership_.wanted();
+    if (!done || (content && !recycler_->active())) {
       co_await wakeup_.wait(worker);
-    } else if (epochs_.current() == before) {
-      co_await worker.sleep_for(hurried_beat());  // peers have yet to announce
+    } else if (content || epochs_.current() == before) {
+      co_await worker.sleep_for(hurried_beat());  // peers have yet to announce, or to answer
     }
   }
+  recycler_->serve(false);
   while (!ticker.done()) co_await worker.sleep_for(hurried_beat());
 }
 

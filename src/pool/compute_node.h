@@ -41,6 +41,8 @@
 
 namespace pando::pool {
 
+class Recycler;
+
 class ComputeNode {
  public:
   // Between beats, if the lease is not so short that it asks for more.
@@ -84,6 +86,7 @@ class ComputeNode {
   Allocator& allocator() { return allocator_; }
   Catalogue& catalogue() { return catalogue_; }
   AbandonedLocks& abandoned_locks() { return abandoned_locks_; }
+  Recycler& recycler() { return *recycler_; }
   Unsettled& unsettled() { return unsettled_; }
   // What this compute node may announce (epochs.h): no operation of it has pinned an earlier epoch,
   // nor will, and nothing that one did may yet happen.
@@ -130,6 +133,7 @@ class ComputeNode {
   Catalogue catalogue_;
   AbandonedLocks abandoned_locks_;
   Unsettled unsettled_;
+  const std::unique_ptr<Recycler> recycler_;
   std::uint64_t pool_id_ = 0;
 
   std::atomic<bool> stopping_{false};

@@ -106,7 +106,7 @@ Status check_headers(fabric::Fabric& fabric, const Headers& headers) {
                                       header.node_count, i, headers.size())));
     }
     const std::uint64_t size = fabric.node_size(static_cast<NodeId>(i));
-    if (header.size != size || header.first_chunk != first_chunk_of(i)) {
+    if (header.size != size || header.first_chunk != first_chunk_of(i, size)) {
       return fail(incompatible(
           i, fmt::format("was formatted with {} bytes and has {}", header.size, size)));
     }
@@ -169,13 +169,15 @@ Task<Status> format(Operation& op) {
 
 }  // namespace
 
-std::uint64_t first_chunk_of(std::size_t node) {
+std::uint64_t first_chunk_of(std::size_t node, std::uint64_t node_bytes) {
   constexpr std::uint64_t kPage = 4096;
-  const std::uint64_t tables_end = node == 0 ? kTablesEnd : kTablesOffset;
-  return (tables_end + kPage - 1) / kPage * kPage;
+  const std::uint64_t end = chunk_states_at(node) + chunk_state_words(node_bytes) * 8;
+  return (end + kPage - 1) / kPage * kPage;
 }
 
-std::uint64_t least_node_size(std::size_t node) { return first_chunk_of(node) + kChunkBytes; }
+std::uint64_t least_node_size(std::size_t node) {
+  return first_chunk_of(node, kChunkBytes) + kChunkBytes;
+}
 
 Superblock make_header(const fabric::Fabric& fabric, std::size_t node, std::size_t pool_nodes,
                        std::uint64_t pool_id) {
@@ -187,7 +189,7 @@ Superblock make_header(const fabric::Fabric& fabric, std::size_t node, std::size
   header.node_count = static_cast<std::uint32_t>(pool_nodes);
   header.pool_id = pool_id;
   header.size = fabric.node_size(static_cast<NodeId>(node));
-  header.first_chunk = first_chunk_of(node);
+  header.first_chunk = first_chunk_of(node, header.size);
   header.next_chunk_word = header.first_chunk;
   return header;
 }

@@ -17,7 +17,7 @@
 namespace pando::pool {
 
 // Where a node's chunks start, and the least size that has one.
-std::uint64_t first_chunk_of(std::size_t node);
+std::uint64_t first_chunk_of(std::size_t node, std::uint64_t node_bytes);
 std::uint64_t least_node_size(std::size_t node);
 
 struct Formatted {

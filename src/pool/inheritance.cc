@@ -201,6 +201,12 @@ Task<void> Allocator::State::keep_ledger(Operation& op) {
   }
 }
 
+Task<bool> Allocator::tell_all(Operation& op) {
+  if (mutated(Mutant::kNothingTold)) co_return true;
+  if (!state_->inherited && !co_await state_->inherit(op)) co_return false;
+  co_return (co_await state_->write_ledger(op)).has_value();
+}
+
 std::size_t Allocator::State::ledger_pages() {
   const std::scoped_lock lock(mutex);
   return ledger.size();
@@ -325,10 +331,10 @@ Task<Status> Allocator::State::grow_ledger(Operation& op, std::size_t count) {
   std::vector<FreeRun> blocks;
   bool fetched = false;
   while (blocks.size() < count) {
-    std::optional<Block> block = take(BlockKind::kItem, kPageClass);
+    std::optional<Block> block = take(BlockKind::kPage, kPageClass);
     if (!block) {
       fetched = true;
-      auto refilled = co_await refill(op, BlockKind::kItem, kPageClass, false);
+      auto refilled = co_await refill(op, BlockKind::kPage, kPageClass);
       if (!refilled) {
         requeue(blocks);
         co_return fail(refilled.error());
@@ -366,7 +372,7 @@ Task<Status> Allocator::State::grow_ledger(Operation& op, std::size_t count) {
     for (const FreeRun& each : blocks) ledger.add(each.block.address, 0);
   }
   // A chunk is for the ledgers of many.
-  if (fetched) co_return co_await give_back(op, BlockKind::kItem, kPageClass);
+  if (fetched) co_return co_await give_back(op, BlockKind::kPage, kPageClass);
   co_return Status{};
 }
 

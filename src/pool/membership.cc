@@ -41,6 +41,8 @@ class Snapshot {
   explicit Snapshot(const Buffer& buffer) : bytes_(buffer.data()) {}
   std::uint64_t wanted() const { return word(offsetof(PoolTables, wanted_epoch)); }
   std::uint64_t epoch() const { return word(offsetof(PoolTables, epoch_word)); }
+  std::uint64_t call() const { return word(offsetof(PoolTables, call_word)); }
+  std::uint64_t recycler() const { return word(offsetof(PoolTables, recycler_word)); }
   std::size_t members() const {
     return std::min<std::size_t>(word(offsetof(PoolTables, members_word)), kMaxComputeNodes);
   }
@@ -114,8 +116,12 @@ struct Membership::State {
   std::array<std::uint64_t, 3> pulse{};
   std::uint64_t asked = 0;  // wanted_epoch, as written last
   std::uint64_t seen_wanted = 0;
+  std::uint64_t telling = 0;      // answered_word, as written last
+  std::uint64_t told_answer = 0;  // the same, known to have arrived
+  std::atomic<std::uint64_t> answered{0};
 
   std::mutex mutex;
+  PoolView view;
   std::vector<Watch> watches;
 };
 
@@ -226,6 +232,7 @@ Task<Status> Membership::State::first_announcement(Operation& op) {
   // The heartbeat goes on from the predecessor's, so that watchers see it move.
   heart.store(seen.slot(0).heartbeat_word + 1);
   pulse = {seen.epoch(), heart.load(), seen.slot(0).nodes_word};
+  told_answer = seen.slot(0).answered_word;
   Batch batch(op.cost());
   batch.write(slot + offsetof(MemberSlot, epoch_word), reinterpret_cast<std::byte*>(pulse.data()),
               pulse_bytes());
@@ -321,8 +328,15 @@ Task<Result<Buffer>> Membership::State::beat(Operation& op) {
   if (asked > seen_wanted && asked > node.epochs().current()) {
     batch.write_word(tables_field(offsetof(PoolTables, wanted_epoch)), &asked);
   }
+  // Never less than a predecessor's: who has come since then knows nothing of before it.
+  const std::uint64_t to_tell = std::max(answered.load(std::memory_order_acquire), told_answer);
+  telling = to_tell;
+  if (to_tell > told_answer) {
+    batch.write_word(member_address(own_slot) + offsetof(MemberSlot, answered_word), &telling);
+  }
   auto buffer = co_await read_slots(op, batch);
   if (!buffer) co_return fail(buffer.error());
+  told_answer = to_tell;
   const Snapshot seen(*buffer);
   seen_wanted = seen.wanted();
   want(seen_wanted);
@@ -333,14 +347,26 @@ Task<Result<Buffer>> Membership::State::beat(Operation& op) {
   std::uint64_t announced = pulse[0];
   std::uint64_t nodes_known = pulse[2];
   bool left_behind = false;
+  PoolView now{.call_word = seen.call(),
+               .recycler_word = seen.recycler(),
+               .recycler_gone = true,
+               .answered = ~std::uint64_t{0}};
   for (std::size_t i = 0; i < seen.members(); ++i) {
     const MemberSlot slot = seen.slot(i);
+    const Slot member = Slot::from_word(slot.owner_word);
     left_behind |= is_estate(slot);
-    if (Slot::from_word(slot.owner_word).state != SlotState::kAlive) continue;
+    if (member.state != SlotState::kAlive) continue;
+    now.answered = std::min(now.answered, slot.answered_word);
+    if (make_owner(i, member.generation) == now.recycler_word >> 32) now.recycler_gone = false;
     announced = std::min(announced, slot.epoch_word);
     nodes_known = std::min(nodes_known, slot.nodes_word);
   }
   estates.store(left_behind, std::memory_order_relaxed);
+  now.estates = left_behind;
+  {
+    const std::scoped_lock lock(mutex);
+    view = now;
+  }
   node.memory_nodes().all_know(nodes_known);
   Status moved = co_await move_epoch(op, seen.epoch(), announced >= seen.epoch());
   if (!moved) co_return fail(moved.error());
@@ -367,6 +393,15 @@ void Membership::State::want(std::uint64_t epoch) {
 void Membership::want(std::uint64_t epoch) { state_->want(epoch); }
 
 std::uint64_t Membership::wanted() const { return state_->wanted.load(std::memory_order_relaxed); }
+
+PoolView Membership::view() const {
+  const std::scoped_lock lock(state_->mutex);
+  return state_->view;
+}
+
+void Membership::answer(std::uint64_t number) {
+  state_->answered.store(number, std::memory_order_release);
+}
 
 // ---- The silent ----
 

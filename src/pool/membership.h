@@ -61,6 +61,15 @@ struct Slot {
   }
 };
 
+// What the last beat saw of the whole pool, all of it in one look at all slots.
+struct PoolView {
+  std::uint64_t call_word = 0;
+  std::uint64_t recycler_word = 0;
+  bool recycler_gone = false;  // whom that word names has left or been buried
+  std::uint64_t answered = 0;  // the last call that every living compute node had answered
+  bool estates = false;        // some of the dead had a ledger yet to be settled
+};
+
 class Membership {
  public:
   explicit Membership(ComputeNode& node);
@@ -89,6 +98,10 @@ class Membership {
   // nodes to beat often until it is there. wanted() is the latest that anyone asked for.
   void want(std::uint64_t epoch);
   std::uint64_t wanted() const;
+
+  PoolView view() const;
+  // From the next beat on, this compute node's slot says that it has answered call `number`.
+  void answer(std::uint64_t number);
 
   // True once `owner` can do nothing any more: it has left, or was buried (by this call, where its
   // lease has run out and the fence succeeded). False: alive as far as known, ask again later.

@@ -1,4 +1,4 @@
-// Pause: waiting for somebody else's progress, within an operation's deadline.
+// Pause: waiting for somebody else's progress, within a deadline.
 //
 // The first wait yields; later ones sleep, twice as long each time up to kLongest. Sleeping lets a
 // simulated clock move on, and a real core do something else.
@@ -19,25 +19,31 @@ class Pause {
  public:
   static constexpr task::Duration kLongest = std::chrono::milliseconds(1);
 
-  explicit Pause(Operation& op) : op_(op) {}
+  // Within an operation, and its deadline. It keeps the epoch from moving, so this is not for what
+  // may wait for memory.
+  explicit Pause(const Operation& op) : worker_(op.worker()), op_(&op) {}
+  // Between operations.
+  Pause(task::Worker& worker, task::TimePoint deadline) : worker_(worker), deadline_(deadline) {}
 
-  // kTimeout, naming what was waited for, once the operation's deadline has passed.
+  // kTimeout, naming what was waited for, once the deadline has passed.
   Task<Status> wait(std::string_view what) {
-    if (op_.expired()) {
+    if (op_ != nullptr ? op_->expired() : worker_.now() >= deadline_) {
       co_return fail(ErrorCode::kTimeout, std::string("waiting for ").append(what));
     }
     if (!yielded_) {
       yielded_ = true;
-      co_await op_.worker().yield();
+      co_await worker_.yield();
       co_return Status{};
     }
-    co_await op_.worker().sleep_for(length_);
+    co_await worker_.sleep_for(length_);
     length_ = std::min(length_ * 2, kLongest);
     co_return Status{};
   }
 
  private:
-  Operation& op_;
+  task::Worker& worker_;
+  const Operation* op_ = nullptr;
+  task::TimePoint deadline_{};
   task::Duration length_ = std::chrono::microseconds(1);
   bool yielded_ = false;
 };

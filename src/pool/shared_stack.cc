@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "pool/layout.h"
+#include "pool/operation.h"
 
 namespace pando::pool {
 namespace {
@@ -28,7 +29,8 @@ constexpr std::uint64_t pack(std::uint64_t high, std::uint64_t place) {
   return (high << kPlaceBits) | place;
 }
 constexpr std::uint64_t high_of(std::uint64_t word) { return word >> kPlaceBits; }
-constexpr std::uint64_t next_tag(std::uint64_t word) { return high_of(word) + 1; }
+constexpr int kSealWaits = 20;
+constexpr task::Duration kSealWait = std::chrono::microseconds(50);
 
 // Where the magazine's bytes start in its block, and where its words are from there.
 constexpr std::uint64_t start_of(BlockKind kind, std::size_t size_class) {
@@ -40,7 +42,7 @@ constexpr std::size_t word_offset(BlockKind kind, std::size_t i) {
   return i / kWordsPerNodeLine * kLineBytes + i % kWordsPerNodeLine * 8;
 }
 constexpr std::size_t words_in(BlockKind kind, std::size_t size_class) {
-  if (kind == BlockKind::kItem) return class_bytes(size_class) / 8;
+  if (!is_node(kind)) return class_bytes(size_class) / 8;
   if (kind == BlockKind::kNotedNode) return kNotedNodeSpare / 8;
   return (class_bytes(size_class) / kLineBytes - 1) * kWordsPerNodeLine;
 }
@@ -158,13 +160,22 @@ Task<Status> push_magazine(Operation& op, std::span<const FreeRun> runs,
   }
   std::uint64_t top = 0;
   std::memcpy(&top, head.data(), sizeof(top));
-  for (;;) {
-    words.set(0, pack(runs.size() - 1, top & kPlaceMask));
+  for (int waits = 0;;) {
+    if (stack_sealed(top)) {
+      if (++waits > kSealWaits)
+        co_return fail(ErrorCode::kBusy, "a stack of free blocks is sealed");
+      co_await op.worker().sleep_for(kSealWait);
+      const auto now = co_await read_word(op, stack);
+      if (!now) co_return fail(now.error());
+      top = *now;
+      continue;
+    }
+    words.set(0, pack(runs.size() - 1, stack_place(top)));
     Batch push(op.cost());
     push.write(container.address + start_of(container.kind, container.size_class), buffer.data(),
                bytes);
     const std::size_t swap =
-        push.compare_swap(stack, top, pack(next_tag(top), place_of(container.address)));
+        push.compare_swap(stack, top, next_stack_word(top, place_of(container.address), false));
     const Status status = co_await op.submit(push);
     if (Status pushed = outcome_of(status, push[swap]); !pushed) co_return pushed;
     if (push[swap].succeeded()) co_return Status{};
@@ -186,14 +197,15 @@ Error no_magazine(Address at) {
 Task<Result<Magazine>> read_magazine(Operation& op, fabric::NodeId node, BlockKind kind,
                                      std::size_t size_class, std::uint64_t word) {
   const std::size_t limit = magazine_limit(kind, size_class);
-  const Address container(node, (word & kPlaceMask) * kLineBytes);
+  const Address container(node, stack_place(word) * kLineBytes);
   Buffer buffer = op.buffer(magazine_bytes(kind, limit - 1));
   const Words words(buffer.data(), kind);
   Batch look(op.cost());
   look.read(container + start_of(kind, size_class), buffer.data(), buffer.size());
   if (Status read = co_await op.submit(look); !read) co_return fail(read.error());
   if (!plausible(words, limit)) co_return fail(no_magazine(container));
-  co_return Magazine{decode(words, container, kind, size_class), words.get(0) & kPlaceMask};
+  co_return Magazine{decode(words, container, kind, size_class), words.get(0) & kPlaceMask,
+                     container + start_of(kind, size_class), words.get(0)};
 }
 
 Task<Result<std::vector<FreeRun>>> pop_magazine(Operation& op, fabric::NodeId node, BlockKind kind,
@@ -204,7 +216,7 @@ Task<Result<std::vector<FreeRun>>> pop_magazine(Operation& op, fabric::NodeId no
   Buffer buffer = op.buffer(bytes);
   const Words words(buffer.data(), kind);
   while (!stack_empty(word)) {
-    const Address container(node, (word & kPlaceMask) * kLineBytes);
+    const Address container(node, stack_place(word) * kLineBytes);
     Batch look(op.cost());
     look.read(container + start_of(kind, size_class), buffer.data(), bytes);
     if (Status read = co_await op.submit(look); !read) co_return fail(read.error());
@@ -213,7 +225,7 @@ Task<Result<std::vector<FreeRun>>> pop_magazine(Operation& op, fabric::NodeId no
     const bool good = plausible(words, limit);
     Batch pop(op.cost());
     const std::size_t swap = pop.compare_swap(
-        stack, word, good ? pack(next_tag(word), words.get(0) & kPlaceMask) : word);
+        stack, word, good ? next_stack_word(word, words.get(0) & kPlaceMask, false) : word);
     const Status status = co_await op.submit(pop);
     if (Status popped = outcome_of(status, pop[swap]); !popped) co_return fail(popped.error());
     if (pop[swap].succeeded()) {

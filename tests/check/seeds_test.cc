@@ -174,6 +174,9 @@ void expect_everything_covered(const std::string& index,
       {"unknown atomics", covered.fabric.unknown_atomics},
       {"retries", covered.retries},
       {"inherited", covered.inherited_blocks},
+      {"out of memory", covered.out_of_memory},
+      {"recyclings", covered.recyclings},
+      {"recycled chunks", covered.recycled_chunks},
   };
   for (const auto& [name, count] : counts) EXPECT_GT(count, 0u) << name;
   EXPECT_FALSE(covered.index.empty());

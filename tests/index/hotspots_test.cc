@@ -313,6 +313,7 @@ class OtherCache final : public pool::Cache {
     budget_.remove(*this);
     budget_.give_back(Part::kNodeCache, bytes_);
   }
+  void forget() override {}
   OtherCache(const OtherCache&) = delete;
   OtherCache& operator=(const OtherCache&) = delete;
   std::uint64_t shrink(std::uint64_t bytes) override {

@@ -8,6 +8,7 @@
 
 #include "cluster.h"
 #include "pool/allocator_state.h"
+#include "pool/format.h"
 #include "pool/shared_stack.h"
 
 namespace pando::pool {
@@ -73,7 +74,7 @@ TEST(Allocator, LoadSpreadsOverMemoryNodes) {
   for (int i = 0; i < 16 * 256; ++i) ASSERT_TRUE(member.allocate(BlockKind::kNode, 1024));
   const PoolStats stats = member.stats();
   for (const MemoryNodeStats& node : stats.memory_nodes) {
-    const std::uint64_t first = node.id == 0 ? 152 << 10 : 4096;
+    const std::uint64_t first = first_chunk_of(node.id, node.size);
     EXPECT_EQ(node.reserved, first + 4 * kChunkBytes) << node.id;
   }
 }
@@ -201,7 +202,7 @@ TEST(Allocator, CoroutinesOfOneThreadShareARefill) {
   for (int i = 0; i < 16; ++i) member.worker->spawn(job(member, ledger));
   member.worker->run();
   // 800 blocks of 2 KiB, 128 to a chunk.
-  EXPECT_EQ(member.stats().remote_bytes(), (152u << 10) + 7 * kChunkBytes);
+  EXPECT_EQ(member.stats().remote_bytes(), first_chunk_of(0, 16 * kMiB) + 7 * kChunkBytes);
 }
 
 // ---- Bounds ----

@@ -18,8 +18,8 @@ struct Calls {
   Member& member;
 
   Result<IndexRecord> begin_create(std::string_view name) {
-    Operation op(*member.session);
-    return member.run(member.node->catalogue().begin_create(op, name, 3, "sherman:keys=bytes"));
+    return member.run(
+        member.node->catalogue().begin_create(*member.session, name, 3, "sherman:keys=bytes"));
   }
   Status publish(const IndexRecord& record) {
     Operation op(*member.session);
@@ -197,9 +197,31 @@ TEST(Catalogue, CrashedDrops) {
   }
   EXPECT_EQ(code(calls.open("a")), ErrorCode::kNotFound);
   EXPECT_TRUE(calls.names().empty());
+  EXPECT_EQ(code(calls.begin_create("a")), ErrorCode::kBusy);
+  for (const char* name : {"a", "b"}) {  // and goes on with it
+    ASSERT_TRUE(calls.finish_drop(calls.begin_drop(name).value()));
+  }
   calls.create("a");
-  EXPECT_EQ(code(calls.begin_drop("b")), ErrorCode::kNotFound);
   EXPECT_EQ(calls.names(), std::set<std::string>{"a"});
+}
+
+TEST(Catalogue, ADropIsGoneOnWithByWhoeverWants) {
+  Cluster cluster(4 * kMiB);
+  Member member = cluster.join();
+  Member other = cluster.join();
+  Calls calls{member};
+  Calls others{other};
+  calls.create("a");
+  const IndexRecord record = calls.begin_drop("a").value();
+  EXPECT_EQ(code(calls.begin_drop("a")), ErrorCode::kNotFound);  // it is under way
+  EXPECT_EQ(code(others.begin_drop("a")), ErrorCode::kNotFound);
+  {
+    Operation op(*member.session);
+    ASSERT_TRUE(member.run(member.node->catalogue().pause_drop(op, record)));
+  }
+  EXPECT_EQ(code(calls.open("a")), ErrorCode::kNotFound);
+  EXPECT_EQ(others.begin_drop("a").value().index_id, record.index_id);
+  EXPECT_EQ(code(calls.begin_drop("a")), ErrorCode::kNotFound);
 }
 
 TEST(Catalogue, ADeadHoldersLockIsTakenOver) {

@@ -116,8 +116,8 @@ struct Damage {
 
 TEST(Open, RefusesWhatIsNotItsPool) {
   const Damage damages[] = {
-      {"format", 1, offsetof(Superblock, format), 4, 4, ErrorCode::kIncompatible,
-       "node 1 has pool format 4"},
+      {"format", 1, offsetof(Superblock, format), 3, 4, ErrorCode::kIncompatible,
+       "node 1 has pool format 3"},
       {"magic", 0, offsetof(Superblock, magic), 2, 8, ErrorCode::kIncompatible, "node 0"},
       {"pool", 2, offsetof(Superblock, pool_id), 2, 8, ErrorCode::kIncompatible, "another pool"},
       {"order", 2, offsetof(Superblock, node_id), 1, 4, ErrorCode::kIncompatible, "node 1 of 3"},
@@ -195,7 +195,8 @@ TEST(Stats, AddUp) {
   const PoolStats stats = member.stats();
   ASSERT_EQ(stats.memory_nodes.size(), 2u);
   EXPECT_EQ(stats.memory_nodes[0].size, 4 * kMiB);
-  EXPECT_EQ(stats.remote_bytes(), (152u << 10) + 4096 + kChunkBytes);
+  EXPECT_EQ(stats.remote_bytes(),
+            first_chunk_of(0, 4 * kMiB) + first_chunk_of(1, 4 * kMiB) + kChunkBytes);
   EXPECT_EQ(stats.blocks_allocated, 1u);
   EXPECT_EQ(stats.housekeeping, Counters{});
   EXPECT_GE(stats.operations.round_trips, cost.round_trips + 5);

@@ -155,6 +155,9 @@ class TcpSimulation final : public Simulation, private EventHandler, private tcp
   void strike(Machine& client, Machine& node, Time for_time);
   void storm(Machine& client, Machine& node, Time for_time);
   void audit(std::size_t number);
+  bool lost_memory() const {
+    return std::ranges::any_of(nodes_, [](const Node& node) { return node.lost_until != 0; });
+  }
 
   const TcpSimOptions options_;
   Engine engine_;
@@ -363,7 +366,8 @@ std::vector<std::string> TcpSimulation::left_behind() {
           fmt::format("memory node {} has {} connections, and nobody is there", i, open));
     }
     for (const std::uint32_t client : nodes_[i].memory->header().admitted) {
-      if (client == 0) continue;
+      // Those who die where memory was lost, others may never find dead.
+      if (client == 0 || lost_memory()) continue;
       problems_.push_back(
           fmt::format("memory node {} remembers client {}, who is not there any more", i, client));
     }

@@ -66,6 +66,15 @@ std::uint64_t Hotspots::shrink(std::uint64_t) {
   return given_up;
 }
 
+// It is called with the budget's lock, as shrink() is: so the table stays meanwhile.
+void Hotspots::forget() {
+  Table* const table = table_.load(std::memory_order_acquire);
+  if (table == nullptr) return;
+  for (Bucket& bucket : table->buckets) {
+    for (auto& place : bucket.places) place.store(0, std::memory_order_relaxed);
+  }
+}
+
 // --- Uses ---
 
 // Once in 2, 4, 8 … times, the rarer the more uses. By a count that threads may spoil for each

@@ -69,6 +69,7 @@ class Hotspots final : public pool::Cache {
 
   std::size_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
   std::uint64_t shrink(std::uint64_t bytes) override;
+  void forget() override;
 
  private:
   // A place, from the top: {uses:6, distance:4, version:14, leaf and key:40}. 0: none.

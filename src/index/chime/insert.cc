@@ -211,7 +211,7 @@ Task<Status> Chime<K>::put(Operation& op, Key key, std::string_view value, PutMo
       co_await tree().post_found(op, 0, *seen->found);
     }
   }
-  if (!published && entry.item) tree().node().allocator().release(entry.item->item.block);
+  if (!published && entry.item) give_up(tree().node(), entry.item->item.block, status);
   co_return status;
 }
 

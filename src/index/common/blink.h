@@ -253,6 +253,7 @@ class BLink {
   std::uint32_t newest_version(Node<K> node, std::uint8_t level) const {
     return level == 0 ? leaves_.newest_version(node) : node.newest_version();
   }
+  const pool::IndexRecord& record() const { return record_; }
   std::uint32_t index_id() const { return record_.index_id; }
   std::uint64_t seed() const { return record_.seed; }
   pool::ComputeNode& node() const { return node_; }

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "index/common/blink.h"
+#include "index/common/items.h"
 #include "index/common/node_write.h"
 
 namespace pando::index {
@@ -172,7 +173,7 @@ Task<Status> BLink<K>::split_inner(Operation& op, NodeRef ref, InnerNode<K> node
   fabric::Batch batch(op.cost());
   write_new(batch, right_ref, Node<K>(right));
   if (Status written = co_await op.submit(batch); !written) {
-    node_.allocator().release(*block);
+    give_up(node_, *block, written);
     co_return written;
   }
 
@@ -232,12 +233,19 @@ Task<Status> BLink<K>::grow_root(Operation& op, std::uint8_t level, Cell cell, N
   node.set(1, cell, right);
   fabric::Batch batch(op.cost());
   write_new(batch, root.ref, Node<K>(node));
-  if (Status written = co_await op.submit(batch); !written) co_return written;
+  if (Status written = co_await op.submit(batch); !written) {
+    give_up(node_, *block, written);
+    co_return written;
+  }
 
   fabric::Batch swap(op.cost());
   swap.compare_swap(record_.root_word(), old->ref.address.raw() | level,
                     root.ref.address.raw() | root.level);
-  if (Status swapped = co_await op.submit(swap); !swapped) co_return swapped;
+  if (Status swapped = co_await op.submit(swap); !swapped) {
+    // Where nobody knows, the block may be the root.
+    if (swap[0].outcome == fabric::Outcome::kNotExecuted) give_up(node_, *block, swapped);
+    co_return swapped;
+  }
   if (swap[0].succeeded()) {
     counts_.root_growths.fetch_add(1, std::memory_order_relaxed);
     remember_root(root);

@@ -16,6 +16,17 @@ std::uint64_t hash_key(std::string_view key, std::uint64_t seed) {
   return XXH3_64bits_withSeed(key.data(), key.size(), seed);
 }
 
+void give_up(pool::ComputeNode& node, const pool::Block& block, const Status& status) {
+  const bool over = status || status.error().code() == ErrorCode::kExists ||
+                    status.error().code() == ErrorCode::kNotFound ||
+                    status.error().code() == ErrorCode::kOutOfMemory;
+  if (over) {
+    node.allocator().release(block);
+  } else {
+    node.allocator().retire(block);
+  }
+}
+
 Task<Result<PreparedItem>> prepare_item(Operation& op, std::string_view key,
                                         std::string_view value) {
   PreparedItem prepared;
@@ -34,7 +45,10 @@ Task<Result<WrittenItem>> write_item(Operation& op, std::string_view key, std::s
   fabric::Batch batch(op.cost());
   batch.write(prepared->item.block.address, prepared->buffer.data(), prepared->bytes);
   Status status = co_await op.submit(batch);
-  if (!status) co_return fail(status.error());
+  if (!status) {
+    give_up(op.node(), prepared->item.block, status);
+    co_return fail(status.error());
+  }
   co_return prepared->item;
 }
 
@@ -108,6 +122,14 @@ Task<Status> retire_item(Operation& op, pool::ItemPointer pointer, bool publishe
 }
 
 Task<Status> retire_items(Operation& op, std::span<const pool::ItemPointer> pointers) {
+  const Result<std::vector<pool::Block>> blocks = co_await item_blocks(op, pointers);
+  if (!blocks) co_return fail(blocks.error());
+  for (const pool::Block& block : *blocks) op.node().allocator().retire(block);
+  co_return Status{};
+}
+
+Task<Result<std::vector<pool::Block>>> item_blocks(Operation& op,
+                                                   std::span<const pool::ItemPointer> pointers) {
   fabric::Batch batch(op.cost());
   const std::size_t each = fabric::kLineBytes;
   const fabric::Buffer headers = op.buffer(std::max<std::size_t>(1, pointers.size()) * each);
@@ -115,12 +137,14 @@ Task<Status> retire_items(Operation& op, std::span<const pool::ItemPointer> poin
     batch.read(pointers[i].address(), headers.data() + i * each, sizeof(pool::ItemHeader));
   }
   Status status = co_await op.submit(batch);
-  if (!status) co_return status;
+  if (!status) co_return fail(status.error());
+  std::vector<pool::Block> blocks;
+  blocks.reserve(pointers.size());
   for (std::size_t i = 0; i < pointers.size(); ++i) {
     const auto* item = reinterpret_cast<const pool::ItemHeader*>(headers.data() + i * each);
-    op.node().allocator().retire(pool::item_block(pointers[i], item->incarnation));
+    blocks.push_back(pool::item_block(pointers[i], item->incarnation));
   }
-  co_return Status{};
+  co_return std::move(blocks);
 }
 
 }  // namespace pando::index

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "fabric/verbs.h"
+#include "pool/compute_node.h"
 #include "pool/item.h"
 #include "pool/operation.h"
 #include <pando/result.h>
@@ -39,6 +40,11 @@ struct PreparedItem {
   std::size_t bytes = 0;
 };
 
+// Frees a block that was to become part of an index, which ended with `status` before anything led
+// to it. A WRITE to it may still be under way where that is an error of the network: then it is
+// retired, so that nobody has it before that is over.
+void give_up(pool::ComputeNode& node, const pool::Block& block, const Status& status);
+
 // Allocates; writes nothing yet.
 Task<Result<PreparedItem>> prepare_item(Operation& op, std::string_view key,
                                         std::string_view value);
@@ -58,5 +64,8 @@ Task<Result<std::vector<std::optional<std::string>>>> fetch_keys(
 // its incarnation first.
 Task<Status> retire_item(Operation& op, pool::ItemPointer pointer, bool published = true);
 Task<Status> retire_items(Operation& op, std::span<const pool::ItemPointer> pointers);
+// What is to be retired: their incarnations are read.
+Task<Result<std::vector<pool::Block>>> item_blocks(Operation& op,
+                                                   std::span<const pool::ItemPointer> pointers);
 
 }  // namespace pando::index

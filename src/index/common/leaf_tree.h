@@ -189,6 +189,17 @@ class LeafTree : public Tree, protected Leaves<K> {
     std::vector<std::pair<Owned, NodeRef>> children;  // entries, of inner levels
   };
   Task<Result<Level>> walk_level(Operation& op, NodeRef first, std::uint8_t level);
+  // What is left of an index that is being dropped.
+  struct Remains {
+    NodeRef next;  // the next node to be freed; none: all are
+    std::uint8_t level = 0;
+    bool absorbed = false;  // its left neighbour was absorbing it
+  };
+  static constexpr std::size_t kRemainsWord = 13;
+  Task<Result<Remains>> read_remains(Operation& op);
+  Task<Status> write_remains(Operation& op, const Remains& remains);
+  Task<Result<Remains>> first_remains(Operation& op, std::uint8_t level);
+  Task<Status> destroy_next(Operation& op, Remains& remains);
   Task<Status> check_leaf(Operation& op, L leaf, const Owned& low,
                           const std::optional<Owned>& high);
 

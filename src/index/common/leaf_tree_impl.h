@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 
 #include "index/common/leaf_tree.h"
 #include "index/common/node_write.h"
@@ -32,8 +34,11 @@ Task<Status> LeafTree<K, L>::create(Operation& op) {
   const NodeRef ref(block->address, block->incarnation);
   fabric::Batch batch(op.cost());
   write_new(batch, ref, Node<K>(leaf));
-  if (Status written = co_await op.submit(batch); !written) co_return written;
-  co_return co_await tree_.set_first_root(op, ref);
+  Status made = co_await op.submit(batch);
+  if (made) made = co_await tree_.set_first_root(op, ref);
+  // Nobody looks there before the index is published.
+  if (!made) give_up(tree_.node(), *block, made);
+  co_return made;
 }
 
 template <class K, class L>
@@ -201,8 +206,8 @@ Task<Status> LeafTree<K, L>::split(Operation& op, const NodeRef& ref, L leaf, No
     locks.add_note(first, right_ref.address, this->note(right));
   }
   if (Status written = co_await op.submit(first); !written) {
-    tree_.node().allocator().release(*block);
-    co_await tree_.drop_cell(op, *cell, false);
+    give_up(tree_.node(), *block, written);
+    co_await tree_.drop_cell(op, *cell, true);
     co_return written;
   }
   published = true;
@@ -617,9 +622,7 @@ Task<Status> LeafTree<K, L>::check(Operation& op) {
   for (std::uint8_t level = root->level;; --level) {
     Result<Level> here = co_await walk_level(op, first, level);
     if (!here) co_return fail(here.error());
-    if (!above && here->nodes.size() != 1) {
-      co_return corrupt_node(first, level, "the root has a sibling");
-    }
+    // A root with siblings is a growth that was not finished, and in order as missing entries are.
     if (above && above->children != here->nodes) {
       // Each entry must name a node of this level with that low fence; one missing is a split that
       // was not finished, which is in order where a client died or memory ran out.
@@ -635,51 +638,142 @@ Task<Status> LeafTree<K, L>::check(Operation& op) {
   }
 }
 
-// Leaves and items first would leave entries that lead to freed nodes; nobody looks any more.
+// --- Freeing it ---
+// From the leaves up, each level from the left: so what is still to be freed can be found from the
+// root. How far it has got stands in far memory, in two words of the catalogue's entry that share a
+// line: {the next node's reference, {0:39, absorbed:1, level + 1:8, reference's high part:16}}. It
+// is moved past a node before the node is freed: who goes on after a failure or a death never frees
+// one twice.
+
 template <class K, class L>
-Task<Status> LeafTree<K, L>::destroy(Operation& op) {
+Task<Result<typename LeafTree<K, L>::Remains>> LeafTree<K, L>::read_remains(Operation& op) {
+  const fabric::Buffer buffer = op.buffer(2 * sizeof(std::uint64_t));
+  fabric::Batch batch(op.cost());
+  batch.read(tree_.record().index_word(kRemainsWord), buffer.data(), buffer.size());
+  if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
+  const auto word = load<std::uint64_t>(buffer.data());
+  const auto rest = load<std::uint64_t>(buffer.data() + 8);
+  if (rest == 0) co_return co_await first_remains(op, 0);
+  Remains remains;
+  remains.next = NodeRef::decode(word, static_cast<std::uint16_t>(rest));
+  remains.level = static_cast<std::uint8_t>((rest >> 16 & 0xff) - 1);
+  remains.absorbed = (rest >> 24 & 1) != 0;
+  co_return remains;
+}
+
+template <class K, class L>
+Task<Status> LeafTree<K, L>::write_remains(Operation& op, const Remains& remains) {
+  const std::uint64_t rest = std::uint64_t{remains.absorbed} << 24 |
+                             (std::uint64_t{remains.level} + 1) << 16 | remains.next.high();
+  const std::array<std::uint64_t, 2> words = {remains.next.word(), rest};
+  fabric::Batch batch(op.cost());
+  batch.write(tree_.record().index_word(kRemainsWord),
+              reinterpret_cast<const std::byte*>(words.data()), sizeof(words));
+  co_return co_await op.submit(batch);
+}
+
+// The first node of a level; none above the root.
+template <class K, class L>
+Task<Result<typename LeafTree<K, L>::Remains>> LeafTree<K, L>::first_remains(Operation& op,
+                                                                             std::uint8_t level) {
   Result<typename BLink<K>::Root> root = co_await tree_.read_root(op);
   if (!root) co_return fail(root.error());
-  NodeRef first = root->ref;
-  for (std::uint8_t level = root->level;; --level) {
-    const std::size_t bytes = tree_.node_bytes(level);
+  if (level > root->level) co_return Remains{};
+  Remains remains{root->ref, level, false};
+  for (std::uint8_t at = root->level; at > level; --at) {
+    const std::size_t bytes = tree_.node_bytes(at);
     const fabric::Buffer buffer = op.buffer(bytes);
-    NodeRef next_first;
-    bool absorbed_by_left = false;
-    for (NodeRef ref = first; ref;) {
-      fabric::Batch batch(op.cost());
-      batch.read(ref.address, buffer.data(), bytes);
-      if (Status read = co_await op.submit(batch); !read) co_return read;
-      Node<K> node(buffer.data(), bytes);
-      if (tree_.judge(node, level, ref) == Verdict::kStale) {
-        co_return corrupt_node(ref, level, "not a node of the index");
-      }
-      if (level > 0 && !next_first) {
-        auto entries = co_await tree_.entries(op, InnerNode<K>(buffer.data(), bytes));
-        if (!entries) co_return fail(entries.error());
-        if (!*entries || (*entries)->empty()) co_return corrupt_node(ref, level, "has no entries");
-        next_first = (*entries)->front().child;
-      }
-      if (level == 0) {
-        L leaf = leaf_at(buffer.data());
-        std::vector<pool::ItemPointer> items;
-        // What a half-done split or merge left twice is freed once.
-        const bool doubled = absorbed_by_left || leaf.has(kDead);
-        absorbed_by_left = leaf.has(kAbsorbing);
-        Status purged;
-        if (!doubled) purged = co_await purge(op, leaf);
-        if (!purged) co_return purged;
-        for (std::size_t slot = 0; slot < leaf.capacity() && !doubled; ++slot) {
-          if (!leaf.empty(slot) && leaf.is_item(slot)) items.push_back(leaf.item(slot));
-        }
-        if (K::is_long(leaf.low())) items.push_back(K::item(leaf.low()));
-        if (Status retired = co_await retire_items(op, items); !retired) co_return retired;
-      }
-      tree_.retire(ref, level, tree_.newest_version(node, level));
-      ref = node.sibling();
+    fabric::Batch batch(op.cost());
+    batch.read(remains.next.address, buffer.data(), bytes);
+    if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
+    if (tree_.judge(Node<K>(buffer.data(), bytes), at, remains.next) == Verdict::kStale) {
+      co_return corrupt_node(remains.next, at, "not a node of the index");
     }
-    if (level == 0) co_return Status{};
-    first = next_first;
+    // By its cell: items of other separators have gone with their leaves.
+    const InnerNode<K> node(buffer.data(), bytes);
+    std::size_t slot = 0;
+    while (slot < node.capacity() &&
+           (node.empty(slot) || node.cell(slot) != K::cell(K::lowest()))) {
+      ++slot;
+    }
+    if (slot == node.capacity()) co_return corrupt_node(remains.next, at, "has no first entry");
+    remains.next = node.child(slot);
+  }
+  co_return remains;
+}
+
+// Frees the next node with what belongs to it alone, and moves on.
+template <class K, class L>
+Task<Status> LeafTree<K, L>::destroy_next(Operation& op, Remains& remains) {
+  const NodeRef ref = remains.next;
+  const std::uint8_t level = remains.level;
+  const std::size_t bytes = tree_.node_bytes(level);
+  const fabric::Buffer buffer = op.buffer(bytes);
+  fabric::Batch batch(op.cost());
+  batch.read(ref.address, buffer.data(), bytes);
+  if (Status read = co_await op.submit(batch); !read) co_return read;
+  Node<K> node(buffer.data(), bytes);
+  if (tree_.judge(node, level, ref) == Verdict::kStale) {
+    co_return corrupt_node(ref, level, "not a node of the index");
+  }
+  Remains after{node.sibling(), level, false};
+  std::vector<pool::Block> blocks;
+  if (level == 0) {
+    L leaf = leaf_at(buffer.data());
+    std::vector<pool::ItemPointer> items;
+    // What a half-done split or merge left twice is freed once.
+    const bool doubled = remains.absorbed || leaf.has(kDead);
+    after.absorbed = leaf.has(kAbsorbing);
+    Status purged;
+    if (!doubled) purged = co_await purge(op, leaf);
+    if (!purged) co_return purged;
+    for (std::size_t slot = 0; slot < leaf.capacity() && !doubled; ++slot) {
+      if (!leaf.empty(slot) && leaf.is_item(slot)) items.push_back(leaf.item(slot));
+    }
+    if (K::is_long(leaf.low())) items.push_back(K::item(leaf.low()));
+    Result<std::vector<pool::Block>> found = co_await item_blocks(op, items);
+    if (!found) co_return fail(found.error());
+    blocks = std::move(*found);
+  }
+  const std::uint32_t version = tree_.newest_version(node, level);
+  if (!after.next) {
+    Result<Remains> above = co_await first_remains(op, static_cast<std::uint8_t>(level + 1));
+    if (!above) co_return fail(above.error());
+    after = *above;
+  }
+  // Of the root, the last, nothing remains: what comes next is that the name goes.
+  if (Status written = co_await write_remains(op, after.next ? after : Remains{ref, 0xfe, false});
+      !written) {
+    co_return written;
+  }
+  for (const pool::Block& block : blocks) tree_.node().allocator().retire(block);
+  tree_.retire(ref, level, version);
+  remains = after;
+  co_return Status{};
+}
+
+// Where a memory node does not answer, it is tried again until the deadline.
+template <class K, class L>
+Task<Status> LeafTree<K, L>::destroy(Operation& op) {
+  std::optional<Remains> remains;
+  for (;;) {
+    Status done;
+    if (!remains) {
+      Result<Remains> found = co_await read_remains(op);
+      if (found) {
+        remains = *found;
+      } else {
+        done = fail(found.error());
+      }
+    } else {
+      if (!remains->next || remains->level == 0xfe) co_return Status{};
+      done = co_await destroy_next(op, *remains);
+    }
+    if (done) continue;
+    const bool transient = done.error().code() == ErrorCode::kUnavailable ||
+                           done.error().code() == ErrorCode::kIndeterminate;
+    if (!transient || op.expired()) co_return done;
+    co_await op.worker().sleep_for(std::chrono::milliseconds(1));
   }
 }
 

@@ -110,6 +110,19 @@ class NodeCache final : public pool::Cache {
     return evicted;
   }
 
+  void forget() override {
+    {
+      const std::scoped_lock no_growth(growing_);
+      for (Bucket& bucket : table_.load(std::memory_order_acquire)->buckets) {
+        for (auto& slot : bucket.slots) {
+          CacheNode* node = pointer(slot.exchange(0, std::memory_order_acq_rel));
+          if (node != nullptr) retire(node);
+        }
+      }
+    }
+    node_.limbo().collect();
+  }
+
   void erase(const NodeRef& ref) {
     if (table_.load(std::memory_order_relaxed) == nullptr || !ref) return;
     const std::uint64_t hash = hash_of(ref.address);

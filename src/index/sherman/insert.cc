@@ -47,7 +47,7 @@ Task<Status> Sherman<K>::put(Operation& op, Key key, std::string_view value, Put
     // Others' unfinished work is not this operation's success or failure.
     if (status && found->unposted) co_await tree().post_found(op, 0, *found);
   }
-  if (!published && entry.item) tree().node().allocator().release(entry.item->item.block);
+  if (!published && entry.item) give_up(tree().node(), entry.item->item.block, status);
   co_return status;
 }
 

@@ -25,6 +25,7 @@ enum class Stream : std::uint64_t {
   kData,
   kRoughness,
   kFates,
+  kMemory,
   kSockets
 };
 
@@ -131,6 +132,16 @@ void draw_roughness(CheckPlan& plan) {
   plan.adversary.spread = spread;
   plan.adversary.delay = plan.faults.has(Fault::kDelay) ? delay : 0;
   plan.adversary.longest_delay = longest;
+}
+
+// Enough for what is alive, mostly; not for chunks of each size on each compute node, for ever.
+void draw_memory(CheckPlan& plan) {
+  Random random = stream(plan.seed, Stream::kMemory);
+  const bool short_of_it = random.below(3) == 0;
+  const unsigned few = pick(random, std::array{8u, 12u, 16u, 24u});
+  const unsigned recyclings = pick(random, std::array{2u, 5u, 10u});
+  plan.chunks = short_of_it ? few : 255;
+  plan.recyclings = short_of_it ? recyclings : 0;
 }
 
 // What came to be drawn later than the rest. The lease of a check is 4 ms.
@@ -246,6 +257,7 @@ Result<CheckPlan> draw_plan(std::uint64_t seed, const std::string& index, FaultS
   draw_settings(plan, **kind, index.contains("keys="));
   draw_data(plan);
   draw_roughness(plan);
+  draw_memory(plan);
   draw_fates(plan);
   draw_sockets(plan);
   if (Status ok = check_sizes(plan); !ok) return fail(ok.error());
@@ -268,10 +280,11 @@ std::string CheckPlan::command() const {
 std::string CheckPlan::describe() const {
   return fmt::format(
       "seed {}: {}{}, faults {}, {} memory nodes, {} compute nodes x {} clients x {} tasks x {} "
-      "operations, {} keys ({}% there at first), values of {} bytes, budget {}",
+      "operations, {} keys ({}% there at first), values of {} bytes, budget {}, {} chunks on each "
+      "memory node",
       seed, index.to_string(), fabric == CheckedFabric::kTcp ? " over tcp" : "", faults.to_string(),
       memory_nodes, compute_nodes, clients, tasks, operations, keys, preloaded,
-      fmt::join(value_sizes, "/"), compute_budget);
+      fmt::join(value_sizes, "/"), compute_budget, chunks);
 }
 
 }  // namespace pando::lab::check

@@ -92,6 +92,10 @@ struct CheckPlan {
   unsigned preloaded = 0;  // in percent of the keys
   std::vector<std::size_t> value_sizes;
   std::uint64_t compute_budget = 0;
+  // Chunks on each memory node: few, so that memory runs out and is recycled; or more than are ever
+  // needed.
+  unsigned chunks = 0;
+  unsigned recyclings = 0;  // that are asked for, whether memory has run out or not
   bool native_masked_cas = true;
   // Counters in far memory begin so close to where they wrap around.
   bool near_wrap = false;

@@ -69,7 +69,10 @@ Counts counts_of(const CheckCoverage& coverage) {
                                {"retries", coverage.retries},
                                {"undecided", coverage.undecided},
                                {"lost_bytes", coverage.lost_bytes},
-                               {"inherited_blocks", coverage.inherited_blocks}});
+                               {"inherited_blocks", coverage.inherited_blocks},
+                               {"out_of_memory", coverage.out_of_memory},
+                               {"recyclings", coverage.recyclings},
+                               {"recycled_chunks", coverage.recycled_chunks}});
   counts.insert(counts.end(), coverage.index.begin(), coverage.index.end());
   return counts;
 }

@@ -19,6 +19,7 @@
 #include "pool/census.h"
 #include "pool/layout.h"
 #include "pool/ledger.h"
+#include "pool/recycler.h"
 #include "pool/shared_stack.h"
 #include <pando/pando.h>
 
@@ -34,7 +35,6 @@ using fabric::sim::Simulation;
 using fabric::sim::Time;
 
 constexpr std::string_view kIndexName = "checked";
-constexpr std::uint64_t kNodeBytes = std::uint64_t{64} << 20;
 constexpr std::chrono::milliseconds kLease{4};
 // Long: locks are not fair, and some seeds make a round trip last for a tenth of a millisecond.
 constexpr std::chrono::milliseconds kDeadline{500};
@@ -130,6 +130,11 @@ class Scenario {
     Node* node_;
   };
 
+  std::uint64_t node_bytes() const {
+    return (std::uint64_t{plan_.chunks} + 1) * pool::kChunkBytes;  // one for superblock and tables
+  }
+  bool short_of_memory() const { return plan_.recyclings > 0; }
+
   void problem(std::string what) { outcome_.problems.push_back(std::move(what)); }
 
   // ---- Setting up
@@ -139,14 +144,14 @@ class Scenario {
   Result<std::unique_ptr<Simulation>> make_simulation() const {
     constexpr std::uint32_t kOnChipBytes = 4096;
     if (over_tcp()) {
-      return fabric::sim::make_tcp_simulation({.node_bytes = kNodeBytes,
+      return fabric::sim::make_tcp_simulation({.node_bytes = node_bytes(),
                                                .nodes = plan_.memory_nodes,
                                                .onchip_bytes = kOnChipBytes,
                                                .native_masked_cas = plan_.native_masked_cas,
                                                .sockets = plan_.sockets,
                                                .timeout = plan_.timeout});
     }
-    return Simulation::make({.bytes = kNodeBytes * plan_.memory_nodes,
+    return Simulation::make({.bytes = node_bytes() * plan_.memory_nodes,
                              .nodes = plan_.memory_nodes,
                              .native_masked_cas = plan_.native_masked_cas,
                              .huge_pages = false,
@@ -239,6 +244,7 @@ class Scenario {
       if (random_.below(100) >= plan_.preloaded) continue;
       const std::string value = requests_.new_value();
       const Status put = nodes_.front().index->put(key, value);
+      if (!put && excused(put.error().code())) continue;
       if (!put) return complain("preloading", put.error());
       recorder_.set_initial(key, value);
     }
@@ -278,6 +284,8 @@ class Scenario {
       ++outcome_.coverage.operations;
       note_ends();
       const Status done = co_await operate(node, worker, index, requests_.draw(random));
+      if (!done && done.error().code() == ErrorCode::kOutOfMemory)
+        ++outcome_.coverage.out_of_memory;
       if (done || is_answer(done.error().code())) continue;
       const bool for_good = done.error().code() == ErrorCode::kFenced ||
                             (done.error().code() == ErrorCode::kDataLost && random.below(4) == 0);
@@ -360,6 +368,7 @@ class Scenario {
 
   // An error that some fault explains.
   bool excused(ErrorCode code) const {
+    if (code == ErrorCode::kOutOfMemory) return short_of_memory();
     if (faults_over_ && !lost_memory_) return false;
     const FaultSet& faults = plan_.faults;
     switch (code) {
@@ -407,6 +416,11 @@ class Scenario {
 
   void schedule_faults() {
     faults_over_ = false;
+    for (unsigned i = 0; i < plan_.recyclings; ++i) {
+      at(some_time(), [this] {
+        if (Node& node = some_node(); node.pool) node.pool->state().node.recycler().request();
+      });
+    }
     schedule(Fault::kKill, 3, [this] { schedule_kill(); });
     schedule(Fault::kPause, 3, [this] { at(some_time(), [this] { pause(); }); });
     schedule(Fault::kCut, over_tcp() ? 24 : 6, [this] { at(some_time(), [this] { cut(); }); });
@@ -783,18 +797,34 @@ class Scenario {
       if (node.absent() || simulation_->is_fenced(node.client)) continue;
       living.push_back(&node.allocator());
     }
-    simulation_->set_instant(true);
-    simulation_->set_alone(true);
-    const auto census = inspector.pool->state().run(
-        [&](pool::Operation& op) { return pool::take_census(op, living); });
-    simulation_->set_alone(false);
-    simulation_->set_instant(false);
+    if (short_of_memory()) {  // all that there is
+      inspector.pool->state().node.recycler().request();
+      let_time_pass(4 * kLeaseTime);
+    }
+    const auto count = [&] {
+      simulation_->set_instant(true);
+      simulation_->set_alone(true);
+      auto counted = inspector.pool->state().run(
+          [&](pool::Operation& op) { return pool::take_census(op, living); });
+      simulation_->set_alone(false);
+      simulation_->set_instant(false);
+      return counted;
+    };
+    auto census = count();
+    for (int i = 0; i < 50 && !census && census.error().code() == ErrorCode::kBusy; ++i) {
+      let_time_pass(2 * kLeaseTime);  // memory is being recycled
+      census = count();
+    }
     if (!census) return problem("counting free memory: " + census.error().message());
     for (const std::string& twice : census->twice) problem(twice);
     outcome_.coverage.lost_bytes += census->other;
     for (const Node& node : nodes_) {
       outcome_.coverage.inherited_blocks +=
           node.pool ? node.allocator().inherited() : node.inherited;
+      if (node.pool) {
+        outcome_.coverage.recyclings += node.pool->state().node.recycler().rounds();
+        outcome_.coverage.recycled_chunks += node.pool->state().node.recycler().chunks();
+      }
     }
     if (const Losses most = may_be_lost(); census->other > most.bytes()) {
       problem(fmt::format("{} bytes of far memory are lost, of which faults explain {}: {}",
@@ -898,8 +928,7 @@ class Scenario {
     }
     if (!over_tcp()) simulation_->set_instant(true);  // how they leave is of interest there
     nodes_.clear();
-    // What died with lost memory, others do not find dead.
-    if (outcome_.failed() || lost_memory_) return;
+    if (outcome_.failed()) return;
     for (std::string& each : simulation_->left_behind()) problem(std::move(each));
   }
 
@@ -945,6 +974,9 @@ CheckCoverage& CheckCoverage::operator+=(const CheckCoverage& other) {
   undecided += other.undecided;
   lost_bytes += other.lost_bytes;
   inherited_blocks += other.inherited_blocks;
+  out_of_memory += other.out_of_memory;
+  recyclings += other.recyclings;
+  recycled_chunks += other.recycled_chunks;
   add_index_counts(other.index);
   return *this;
 }

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <utility>
+#include <vector>
 
 #include "api/state.h"
+#include "index/creating.h"
 #include "index/registry.h"
 
 namespace pando::lab::check {
@@ -67,32 +69,9 @@ Task<void> SideIndexes::client(Worker& worker, Random random, unsigned rounds) {
 // ---- Creating ----
 
 Task<void> SideIndexes::create(Session& session, const std::string& name) {
-  pool::Catalogue& catalogue = session.node().catalogue();
-  Result<IndexRecord> record = fail(ErrorCode::kBusy);
-  {
-    pool::Operation op(session);
-    record = co_await catalogue.begin_create(op, name, kind_->format_version(), stored_);
-  }
-  if (!record) co_return judge("creating", name, record.error(), {ErrorCode::kExists});
-  const Status built = co_await build(session, *record);
-  if (built) {
-    ++created_;
-    co_return;
-  }
-  judge("building", name, built.error(), {});
-  pool::Operation op(session);
-  (void)co_await catalogue.abandon(op, *record);
-}
-
-Task<Status> SideIndexes::build(Session& session, const IndexRecord& record) {
-  Trees tree = kind_->make(session.node(), record, settings_);
-  if (!tree) co_return fail(tree.error());
-  {
-    pool::Operation op(session);
-    if (Status made = co_await (*tree)->create(op); !made) co_return made;
-  }
-  pool::Operation op(session);
-  co_return co_await session.node().catalogue().publish(op, record);
+  const auto made = co_await index::create_index(session, name, *kind_, settings_, stored_);
+  if (!made) co_return judge("creating", name, made.error(), {ErrorCode::kExists});
+  ++created_;
 }
 
 // ---- Using ----
@@ -154,31 +133,15 @@ Task<void> SideIndexes::get(Session& session, index::Tree& tree, std::uint32_t i
 // ---- Dropping ----
 
 Task<void> SideIndexes::drop(Session& session, const std::string& name) {
-  pool::Catalogue& catalogue = session.node().catalogue();
-  Result<IndexRecord> record = fail(ErrorCode::kBusy);
-  {
-    pool::Operation op(session);
-    record = co_await catalogue.begin_drop(op, name);
-  }
-  if (!record) {
-    co_return judge("dropping", name, record.error(), {ErrorCode::kNotFound, ErrorCode::kBusy});
-  }
-  {
-    const Trees tree = kind_->make(session.node(), *record, settings_);
-    if (!tree) co_return judge("dropping", name, tree.error(), {});
-    pool::Operation op(session);
-    const Status destroyed = co_await (*tree)->destroy(op);
-    if (!destroyed) judge("destroying", name, destroyed.error(), {});
-  }
-  pool::Operation op(session);
-  const Status finished = co_await catalogue.finish_drop(op, *record);
-  if (!finished) judge("dropping", name, finished.error(), {});
+  const Status done = co_await index::drop_index(session, name);
+  if (!done) judge("dropping", name, done.error(), {ErrorCode::kNotFound, ErrorCode::kBusy});
 }
 
 // ---- At the end ----
 
 void SideIndexes::check(Pool& pool, const std::function<void()>& wait) {
   constexpr int kTries = 8;  // those who died unseen have yet to be found out
+  std::vector<const char*> again;
   for (const char* name : kSideNames) {
     const auto drop = [&] {
       Status dropped = pool.drop_index(name);
@@ -196,11 +159,12 @@ void SideIndexes::check(Pool& pool, const std::function<void()>& wait) {
     }
     const auto made = pool.create_index(name, plan_.index);
     if (!made) {
-      judge_.problem(
-          fmt::format("index \"{}\" cannot be created: {}", name, made.error().message()));
+      judge("creating once more", name, made.error(), {});
+      continue;
     }
+    again.push_back(name);
   }
-  for (const char* name : kSideNames) {
+  for (const char* name : again) {
     const Status gone = pool.drop_index(name);
     if (!gone) {
       judge_.problem(fmt::format("index \"{}\" stays: {}", name, gone.error().message()));

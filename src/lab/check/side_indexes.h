@@ -48,7 +48,6 @@ class SideIndexes {
   using Trees = Result<std::unique_ptr<index::Tree>>;
 
   Task<void> create(pool::Session& session, const std::string& name);
-  Task<Status> build(pool::Session& session, const pool::IndexRecord& record);
   Task<void> use(pool::Session& session, const std::string& name, base::Random& random);
   Task<void> put(pool::Session& session, index::Tree& tree, std::uint32_t id, std::uint64_t number);
   Task<void> get(pool::Session& session, index::Tree& tree, std::uint32_t id, std::uint64_t number);

@@ -1,0 +1,221 @@
+#include "pool/recycler.h"
+
+#include <algorithm>
+#include <set>
+
+#include "cluster.h"
+#include "pool/allocator_state.h"
+#include "pool/census.h"
+#include "pool/format.h"
+#include "support/fault_fabric.h"
+
+namespace pando::pool {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::Faults;
+
+constexpr std::uint64_t kPoolBytes = 6 * kMiB;
+
+TEST(Runs, BlocksTellWhereTheirRunBegins) {
+  for (std::size_t size_class = 0; size_class < kSizeClasses; ++size_class) {
+    std::set<std::uint64_t> places;
+    for (std::size_t i = 0; i < blocks_in(chunks_for_run(size_class), size_class); ++i) {
+      const std::uint64_t at = i * class_bytes(size_class);
+      EXPECT_TRUE(places.insert(at % kChunkBytes).second) << size_class;
+      EXPECT_EQ(chunks_before(size_class, at % kChunkBytes), at / kChunkBytes) << size_class;
+    }
+  }
+}
+
+class Recycling : public ::testing::Test {
+ protected:
+  Member join(const std::shared_ptr<Faults>& faults = nullptr) {
+    std::unique_ptr<fabric::Fabric> fabric = cluster_.attach();
+    if (faults != nullptr) fabric = testing::with_faults(std::move(fabric), faults);
+    PoolOptions options;
+    options.lease = 100ms;
+    Member member(std::move(fabric), options, clock_);
+    EXPECT_TRUE(member.open());
+    member.node->recycler().serve(true);
+    return member;
+  }
+
+  // What the housekeeper does.
+  static Status upkeep(Member& member) {
+    const auto all = [](ComputeNode& node, Operation& op) -> Task<Status> {
+      co_await node.allocator().tell(op);
+      if (Status beat = co_await node.membership().beat_and_look_after(op); !beat) {
+        co_return beat;
+      }
+      if (Status freed = co_await node.abandoned_locks().take_back(op); !freed) co_return freed;
+      if (Status done = co_await node.allocator().collect(op); !done) co_return done;
+      co_await node.recycler().look(op);
+      co_return Status{};
+    };
+    Operation op(*member.session);
+    return member.run(all(*member.node, op));
+  }
+  void pass_time(std::initializer_list<Member*> members, int rounds) {
+    for (int i = 0; i < rounds; ++i) {
+      clock_.advance(2ms);
+      for (Member* member : members) static_cast<void>(upkeep(*member));
+    }
+  }
+  static std::uint64_t recycler_word(Member& member) {
+    return read_word(member, tables_field(offsetof(PoolTables, recycler_word)));
+  }
+  static Census census(Member& member, std::vector<Member*> others = {}) {
+    std::vector<const Allocator*> living = {&member.node->allocator()};
+    for (Member* other : others) living.push_back(&other->node->allocator());
+    Operation op(*member.session);
+    auto taken = member.run(take_census(op, living));
+    EXPECT_TRUE(taken) << taken.error().message();
+    return taken ? *taken : Census{};
+  }
+
+  // Blocks of many sizes; half of them, and whatever was beside them, become free again.
+  static std::vector<Block> live_a_little(Member& member, std::uint8_t mark) {
+    std::vector<Block> all;
+    for (const std::size_t bytes : {64u, 1000u, 1024u, 5000u, 90'000u}) {
+      for (int i = 0; i < 12; ++i) {
+        all.push_back(member.allocate(BlockKind::kItem, bytes).value());
+        if (bytes > 64) all.push_back(member.allocate(BlockKind::kNode, bytes).value());
+        if (bytes == 90'000 && i == 1) break;
+      }
+    }
+    std::vector<Block> used;
+    for (const Block& block : all) {
+      // As a user does: the incarnation first.
+      std::vector<std::byte> content(block.bytes(), std::byte{mark});
+      std::memcpy(content.data() + incarnation_offset(block.kind), &block.incarnation, 4);
+      std::memset(content.data(), 0, 8);
+      write_bytes(member, block.address, content.data(), content.size());
+      if (block.size_class == class_of(1000) && used.size() < 3) {
+        used.push_back(block);
+      } else {
+        member.node->allocator().release(block);
+      }
+    }
+    return used;
+  }
+  static void expect_intact(Member& reader, const std::vector<Block>& used, std::uint8_t mark) {
+    for (const Block& block : used) {
+      const auto bytes = read_bytes(reader, block.address, block.bytes());
+      ASSERT_EQ(bytes[16], std::byte{mark});
+      ASSERT_EQ(bytes[block.bytes() - 1], std::byte{mark});
+    }
+  }
+  static std::uint64_t bytes_of(const std::vector<Block>& blocks) {
+    std::uint64_t bytes = 0;
+    for (const Block& block : blocks) bytes += block.bytes();
+    return bytes;
+  }
+  static std::size_t free_chunks(Member& member) {
+    std::size_t count = 0;
+    const std::uint64_t first = first_chunk_of(0, kPoolBytes);
+    for (std::size_t chunk = 0; first + (chunk + 1) * kChunkBytes <= kPoolBytes; ++chunk) {
+      const std::uint64_t word = read_word(member, chunk_state_address(0, chunk));
+      EXPECT_NE(chunk_state(word, chunk), ChunkState::kTurning);
+      if (chunk_state(word, chunk) != ChunkState::kFree) continue;
+      ++count;
+      const auto bytes =
+          read_bytes(member, fabric::Address(0, first + chunk * kChunkBytes), kChunkBytes);
+      EXPECT_TRUE(std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0}; }));
+    }
+    return count;
+  }
+
+  ManualClock clock_;
+  Cluster cluster_{kPoolBytes};
+};
+
+TEST_F(Recycling, WhatIsFreeIsForAnySize) {
+  Member one = join();
+  Member two = join();
+  const std::vector<Block> kept = live_a_little(one, 1);
+  const std::vector<Block> kept_too = live_a_little(two, 2);
+  const std::uint64_t reserved = census(one, {&two}).reserved;
+  one.node->recycler().request();
+  pass_time({&one, &two}, 30);
+  EXPECT_EQ(one.node->recycler().rounds(), 1u);
+  EXPECT_EQ(recycler_word(one) >> 32, 0u);
+  // But for those that hold what is in use (nodes and items of 1000 bytes, of two) and a ledger's.
+  EXPECT_GE(free_chunks(one) * kChunkBytes, reserved - 5 * kChunkBytes);
+  const Census after = census(one, {&two});
+  EXPECT_TRUE(after.twice.empty());
+  EXPECT_EQ(after.other, bytes_of(kept) + bytes_of(kept_too));
+  // Runs of five chunks.
+  std::size_t large = 0;
+  while (one.allocate(BlockKind::kItem, 1 << 20)) ++large;
+  EXPECT_GE(large, 2u);
+  expect_intact(two, kept, 1);
+  expect_intact(two, kept_too, 2);
+}
+
+TEST_F(Recycling, WaitsForOperationsOfBefore) {
+  Member one = join();
+  Member two = join();
+  static_cast<void>(live_a_little(one, 1));
+  {
+    const Operation long_one(*two.session);
+    one.node->recycler().request();
+    // Long enough to see all but the end; the other still answers that it lives.
+    pass_time({&one, &two}, 30);
+    EXPECT_EQ(one.node->recycler().chunks(), 0u);
+  }
+  pass_time({&one, &two}, 30);
+  EXPECT_GT(free_chunks(one), 0u);
+}
+
+TEST_F(Recycling, IsGivenUpWhereSomeoneDoesNotForget) {
+  Member one = join();
+  Member two = join();
+  static_cast<void>(live_a_little(one, 1));
+  const Operation endless(*two.session);
+  one.node->recycler().request();
+  pass_time({&one, &two}, 200);
+  EXPECT_EQ(one.node->recycler().rounds(), 1u);
+  EXPECT_EQ(free_chunks(one), 0u);
+  EXPECT_TRUE(census(one, {&two}).twice.empty());
+}
+
+// Whoever is left goes on, or puts everything back.
+TEST_F(Recycling, DeathsAtEveryVerb) {
+  std::size_t undone = 0;
+  std::size_t done = 0;
+  for (std::uint64_t verb = 0;; ++verb) {
+    SCOPED_TRACE(::testing::Message() << "verb " << verb);
+    cluster_ = Cluster(kPoolBytes);
+    Member survivor = join();
+    const std::vector<Block> kept = live_a_little(survivor, 1);
+    std::vector<Block> kept_too;
+    bool ended = false;
+    {
+      const auto faults = std::make_shared<Faults>();
+      Member victim = join(faults);
+      kept_too = live_a_little(victim, 2);
+      pass_time({&survivor, &victim}, 2);
+      victim.node->recycler().request();
+      faults->count_from_here();
+      faults->die_at({.verb = verb, .lines = verb % 3, .line_order = verb});
+      pass_time({&victim, &survivor}, 40);
+      ended = !faults->dead();
+    }
+    pass_time({&survivor}, 300);
+    ASSERT_EQ(recycler_word(survivor) >> 32, 0u);
+    const Census after = census(survivor);
+    ASSERT_TRUE(after.twice.empty()) << after.twice.front();
+    // What the dead had in hand: of each of nine classes a run.
+    ASSERT_LE(after.other, bytes_of(kept) + bytes_of(kept_too) + 10 * kChunkBytes);
+    (free_chunks(survivor) > 0 ? done : undone) += 1;
+    expect_intact(survivor, kept, 1);
+    expect_intact(survivor, kept_too, 2);
+    if (ended) break;
+  }
+  EXPECT_GT(undone, 20u);
+  EXPECT_GT(done, 20u);
+}
+
+}  // namespace
+}  // namespace pando::pool
