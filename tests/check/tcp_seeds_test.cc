@@ -1,13 +1,17 @@
 // The same seeds and the same judge, with the real tcp client and memory-node server on simulated
 // sockets.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "api/state.h"
+#include "fabric/sim/tcp_simulation.h"
 #include "index/registry.h"
 #include "lab/check/campaign.h"
 #include "lab/check/report.h"
@@ -70,6 +74,35 @@ TEST(SeedsOverTcp, GiveTheSameRunAgainAndOnOtherThreads) {
   const CampaignReport again = run_over_tcp(many_threads);
   EXPECT_EQ(once.digest, again.digest);
   EXPECT_EQ(format_coverage(options, once), format_coverage(many_threads, again));
+}
+
+// A memory node that is told too late, or never, would have no room for others some day.
+TEST(SeedsOverTcp, WhoClosesWhileLinksBreakIsForgotten) {
+  using fabric::sim::kMillisecond;
+  const auto open = [](fabric::sim::Simulation& simulation) {
+    auto fabric = simulation.open_client().value();
+    const fabric::ClientId client = fabric->client();
+    PoolOptions options;
+    options.lease = std::chrono::milliseconds(4);
+    return std::pair(api::PoolState::open_pool(std::move(fabric), options).value(), client);
+  };
+  for (std::uint64_t seed = 1; seed <= testing::scaled(100, 20); ++seed) {
+    const auto simulation =
+        fabric::sim::make_tcp_simulation({.node_bytes = 4 << 20,
+                                          .nodes = 2,
+                                          .sockets = {.seed = seed},
+                                          .timeout = std::chrono::milliseconds(2)})
+            .value();
+    {
+      const auto [stays, peer] = open(*simulation);
+      {
+        const auto [leaves, client] = open(*simulation);
+        simulation->cut_link(client, 1, (1 + seed % 8) * 2 * kMillisecond);
+      }
+      simulation->engine().run_until([] { return false; }, simulation->time() + 100 * kMillisecond);
+    }
+    EXPECT_THAT(simulation->left_behind(), ::testing::IsEmpty()) << "seed " << seed;
+  }
 }
 
 // Nothing may silently stop being tried.
