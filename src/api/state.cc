@@ -106,12 +106,19 @@ PoolState::~PoolState() {
   spare_.clear();
   if (housekeeper_lane_ != nullptr) {
     // From here on the memory nodes need not remember it, should it not come to say that it leaves.
-    (void)node.fabric().stay(false);
+    Status passes = node.fabric().stay(false);
     node.stop();
     if (housekeeper_.joinable()) housekeeper_.join();
     housekeeper_lane_->worker.run();  // the simulated one
-    // Where this fails, it is found out by the others, as after a crash.
-    (void)housekeeper_lane_->worker.run(node.close(*housekeeper_lane_->session));
+    // Where any of this fails, it is found out by the others, as after a crash.
+    task::Worker& worker = housekeeper_lane_->worker;
+    const Result<bool> all_given = worker.run(node.rest(*housekeeper_lane_->session));
+    // A memory node that could not be told would remember it for ever: once the slot is given up,
+    // nobody fences it.
+    if (all_given && !passes) passes = node.fabric().stay(false);
+    if (all_given && passes) {
+      (void)worker.run(node.give_up_slot(*housekeeper_lane_->session, *all_given));
+    }
   }
 }
 

@@ -45,12 +45,15 @@ enum class Mutant : std::uint8_t {
   kNoLeaving,      // a merger does not say whom it is about to absorb
   kForgottenLock,  // a lock whose CAS had an unknown outcome is not given back
   // Clients that come, go and come back
-  kOldGeneration,    // tcp: a connection of an older generation is let in, and used
-  kNoRest,           // who leaves proves nothing: its locks and verbs may be left behind
-  kUnsettledIsOver,  // a verb of unknown outcome does not hold the epoch
-  kHalfFence,        // a client is buried though a memory node could not be told
-  kFenceStopsHeart,  // no heartbeat while the silent are looked after
-  kClosedLedger,     // who leaves strikes what it lists, though some is not given back
+  kOldGeneration,       // tcp: a connection of an older generation is let in, and used
+  kLeaveClosesNothing,  // who has left can go on over connections that are open
+  kEarlyFence,          // a fence is answered while connections are open
+  kNeverForgotten,      // those who die on their way in are let in for ever
+  kNoRest,              // who leaves proves nothing: its locks and verbs may be left behind
+  kUnsettledIsOver,     // a verb of unknown outcome does not hold the epoch
+  kHalfFence,           // a client is buried though a memory node could not be told
+  kFenceStopsHeart,     // no heartbeat while the silent are looked after
+  kClosedLedger,        // who leaves strikes what it lists, though some is not given back
   // What the dead held free
   kBegunIsFree,       // a listed block is taken for free though its holder had begun to use it
   kGivenWhileListed,  // a block goes to a shared stack while its holder's ledger lists it

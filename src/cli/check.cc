@@ -53,8 +53,8 @@ Status open_outputs(const Check& check, Outputs& outputs) {
 
 Status write_trace(const Check& check, const lab::check::TraceRecorder& trace, Outputs& outputs) {
   const lab::check::CampaignOptions& campaign = check.campaign;
-  const auto plan =
-      draw_plan(campaign.first_seed, campaign.indexes.front(), campaign.faults, campaign.sizes);
+  const auto plan = draw_plan(campaign.first_seed, campaign.indexes.front(), campaign.faults,
+                              campaign.sizes, campaign.fabric);
   if (!plan) return fail(plan.error());
   const std::string title = plan->describe() + "\n" + plan->command();
   if (Status ok = outputs.trace_text->commit(trace.text(title)); !ok) return ok;

@@ -33,6 +33,11 @@ leave (compute nodes close their pool), drop (of workers with their tasks), inde
 created, used and dropped beside), join (of memory nodes), atomics (their load and store are two
 moments for WRITEs). Each run has some of those that are allowed.
 
+With --fabric tcp, tear cuts what is sent and received into pieces, delay holds segments up, and cut
+is whatever may become of a connection: held back one way or both, reset, half closed, dead without
+a word, connects that hang; kill is also of clients that are on their way in. There is no join
+(a list of memory nodes stays as it is) and no atomics (memory nodes execute verbs one by one).
+
 A failure is shrunk: its seed is tried with fewer faults, clients, operations and keys. What is
 printed then replays it exactly. --trace writes PREFIX.txt for people and PREFIX.json for a trace
 viewer (chrome://tracing, ui.perfetto.dev).
@@ -42,6 +47,7 @@ Exit codes: 0 no failure, 1 a failure, 2 a word is wrong, 130 interrupted.
 Examples:
   pando check
   pando check --index sherman --seeds 1..20000 --faults tear,kill
+  pando check --fabric tcp --seeds 1..2000
   pando check --seeds 1..1 --minutes 60 --keep-going
   pando check --seed 17 --ops 10 --trace /tmp/seventeen)";
 
@@ -97,6 +103,13 @@ Status read_faults(const CheckWords& words, Check& check) {
   return {};
 }
 
+Status read_fabric(const CheckWords& words, Check& check) {
+  const auto fabric = lab::check::parse_checked_fabric(words.fabric);
+  if (!fabric) return invalid("--fabric", fabric.error().detail());
+  check.campaign.fabric = *fabric;
+  return {};
+}
+
 Status read_effort(const CheckWords& words, Check& check) {
   if (words.minutes) {
     if (!(*words.minutes > 0 && *words.minutes <= kMostMinutes)) {
@@ -146,6 +159,11 @@ void add_options(CLI::App& parser, CheckWords& words) {
   parser.add_option("--faults", words.faults, "What may go wrong, with commas; all; none")
       ->type_name("LIST")
       ->capture_default_str();
+  parser
+      .add_option("--fabric", words.fabric,
+                  "sim, or tcp: the real client and memory node on simulated sockets")
+      ->type_name("sim|tcp")
+      ->capture_default_str();
   parser.add_option("--minutes", words.minutes, "Go on with further seeds for so long")
       ->type_name("N");
   parser.add_option("--jobs", words.jobs, "Runs at a time")
@@ -175,7 +193,8 @@ Result<Check> understand(const CheckWords& words) {
               .json = words.json,
               .quiet = words.quiet};
   // The trace comes last: it needs to know how many runs there are.
-  for (const auto read : {read_seeds, read_indexes, read_faults, read_effort, read_trace}) {
+  for (const auto read :
+       {read_seeds, read_indexes, read_faults, read_fabric, read_effort, read_trace}) {
     if (const Status status = read(words, check); !status) return fail(status.error());
   }
   if (const Status valid = lab::check::validate(check.campaign); !valid) return fail(valid.error());

@@ -18,6 +18,7 @@ struct CheckWords {
   std::string seeds;
   std::string seed;
   std::string faults = "all";
+  std::string fabric = "sim";
   std::optional<double> minutes;
   unsigned jobs = 0;  // 0: one a core
   lab::check::CheckSizes sizes;

@@ -57,6 +57,12 @@ Task<Status> ComputeNode::open(Session& session) {
 }
 
 Task<Status> ComputeNode::close(Session& session) {
+  const Result<bool> all_given = co_await rest(session);
+  if (!all_given) co_return fail(all_given.error());
+  co_return co_await give_up_slot(session, *all_given);
+}
+
+Task<Result<bool>> ComputeNode::rest(Session& session) {
   const auto heart = std::make_shared<Heart>();
   session.worker().spawn(keep_beating(session, heart));
   // An operation each time, so that it does not itself hold the epoch.
@@ -72,10 +78,15 @@ Task<Status> ComputeNode::close(Session& session) {
   const bool proves = !base::mutated(base::Mutant::kNoRest);
   heart->stopped = true;
   while (heart->beating) co_await session.worker().yield();
-  if (!all_given) co_return fail(all_given.error());
+  if (!all_given || !proves) co_return all_given;
   Operation op(session);
-  if (Status proved = proves ? co_await prove_rest(op) : Status{}; !proved) co_return proved;
-  co_return co_await membership_.leave(op, !*all_given);
+  if (Status proved = co_await prove_rest(op); !proved) co_return fail(proved.error());
+  co_return all_given;
+}
+
+Task<Status> ComputeNode::give_up_slot(Session& session, bool all_given) {
+  Operation op(session);
+  co_return co_await membership_.leave(op, !all_given);
 }
 
 // Who is about to leave is not dead yet, however long that takes. It is over some time after it was

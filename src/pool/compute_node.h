@@ -62,6 +62,10 @@ class ComputeNode {
   // REQUIRES: housekeeping has ended, no operation is under way, and all other sessions are gone.
   // An error: it has not left, and will be taken for dead.
   Task<Status> close(Session& session);
+  // The same in two steps: until the second, its peers find it dead should it go. The first gives
+  // back what is free and proves that nothing is under way; what it answers is for the second.
+  Task<Result<bool>> rest(Session& session);
+  Task<Status> give_up_slot(Session& session, bool all_given);
 
   Result<std::unique_ptr<Session>> make_session(task::Worker& worker);
 

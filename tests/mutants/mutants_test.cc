@@ -25,9 +25,14 @@ struct Case {
   // Where the fault needs a certain crowd to show.
   const char* index = "sherman";
   CheckSizes sizes = {};
+  CheckedFabric fabric = CheckedFabric::kSim;
 };
 
 void PrintTo(const Case& each, std::ostream* out) { *out << each.name; }
+
+Case over_tcp(const char* name, Mutant mutant, std::uint64_t seeds) {
+  return {name, mutant, seeds, "all", "sherman", {}, CheckedFabric::kTcp};
+}
 
 class Mutants : public testing::TestWithParam<Case> {
  protected:
@@ -35,7 +40,7 @@ class Mutants : public testing::TestWithParam<Case> {
 
   static CheckOutcome run(std::uint64_t seed, const Case& given) {
     const FaultSet faults = FaultSet::parse(given.faults).value();
-    return run_check(draw_plan(seed, given.index, faults, given.sizes).value());
+    return run_check(draw_plan(seed, given.index, faults, given.sizes, given.fabric).value());
   }
   static std::uint64_t lost(Mutant mutant, const Case& given) {
     base::active_mutant = mutant;
@@ -64,6 +69,13 @@ TEST_P(Mutants, IsFound) {
 TEST_F(Mutants, NoneIsFoundWithoutOne) {
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
     const CheckOutcome outcome = run(seed, Case{"none", Mutant::kNone, 0});
+    ASSERT_FALSE(outcome.failed()) << "seed " << seed << ": " << outcome.problems.front();
+  }
+}
+
+TEST_F(Mutants, NoneIsFoundOverTcpWithoutOne) {
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    const CheckOutcome outcome = run(seed, over_tcp("none", Mutant::kNone, 0));
     ASSERT_FALSE(outcome.failed()) << "seed " << seed << ": " << outcome.problems.front();
   }
 }
@@ -119,6 +131,10 @@ INSTANTIATE_TEST_SUITE_P(
              "sherman:keys=integer,leaf_bytes=256",
              {.compute_nodes = 3, .clients = 1, .tasks = 1, .operations = 300, .keys = 64}},
         Case{"forgotten_lock", Mutant::kForgottenLock, kFew},
+        over_tcp("old_generation", Mutant::kOldGeneration, kMany),
+        over_tcp("leave_closes_nothing", Mutant::kLeaveClosesNothing, kMany),
+        over_tcp("early_fence", Mutant::kEarlyFence, kFew),
+        over_tcp("never_forgotten", Mutant::kNeverForgotten, kFew),
         Case{"begun_is_free", Mutant::kBegunIsFree, kFew},
         Case{"given_while_listed",
              Mutant::kGivenWhileListed,

@@ -314,6 +314,36 @@ TEST_P(ClientsOverSockets, WhatIsUnderWayWhenANodeStopsEndsInTime) {
 
 // ---- Fencing ----
 
+// Nothing was under way, so nobody need hear of it.
+TEST_P(ClientsOverSockets, ThatWereIdleWhenANodeWasStartedAnewGoOn) {
+  MemoryNodes nodes(nodes_of(1));
+  Client client(open_fabric(url(nodes)).value());
+  client.write_word(kWord, 10);
+  nodes.stop(0);
+  nodes.start(0);
+  std::this_thread::sleep_for(100ms);
+  const Status added = add_one(client, kWord);
+  EXPECT_TRUE(added) << added.error().message();
+  EXPECT_EQ(client.read_word(kWord), 11u);
+}
+
+TEST_P(ClientsOverSockets, ThatDidNotLookForLongTakeWhatCameInTime) {
+  const MemoryNodes nodes(nodes_of(1));
+  Client client(open_fabric(url(nodes, "500")).value());
+  client.write_word(kWord, 10);
+  Status added = fail(ErrorCode::kUnavailable);
+  const auto add = [&]() -> Task<void> {
+    Batch batch;
+    batch.fetch_add(kWord, 1);
+    added = co_await client.endpoint().submit(batch);
+  };
+  client.worker().spawn(add());
+  client.worker().run_ready();
+  std::this_thread::sleep_for(1500ms);
+  client.worker().run();
+  EXPECT_TRUE(added) << added.error().message();
+}
+
 TEST_P(ClientsOverSockets, ThatWereShutOutStayOut) {
   const MemoryNodes nodes(nodes_of(2));
   Client watcher(open_fabric(url(nodes)).value());

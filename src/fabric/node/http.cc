@@ -47,6 +47,8 @@ std::string metrics(const NodeMemory& memory, const ServerCounts& counts) {
   out.single("pando_node_broken_total", "counter", "Connections closed for breaking the protocol.",
              counts.broken);
   out.single("pando_node_fenced_total", "counter", "Clients shut out.", counts.fenced);
+  out.single("pando_node_forgotten_total", "counter",
+             "Clients forgotten, who had no place in a pool and no connection.", counts.forgotten);
   out.single("pando_node_finished_stripes_total", "counter",
              "Writes finished for processes that were killed.", counts.finished_stripes);
   out.single("pando_node_connections", "gauge", "Connections open.", counts.open_connections);

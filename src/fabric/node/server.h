@@ -39,6 +39,9 @@ struct ServerOptions {
   std::size_t max_connections = 4096;
   std::chrono::microseconds spin{50};
   std::chrono::milliseconds handshake_time{2000};
+  // How long a client that does not stay is remembered without a connection.
+  std::chrono::milliseconds remembered{10000};
+  wire::Network* network = &wire::Network::system();
 };
 
 // What a node has done since it started. Read by anyone, at any time.
@@ -47,6 +50,9 @@ struct ServerCounts {
   std::atomic<std::uint64_t> bytes_read{0}, bytes_written{0};
   std::atomic<std::uint64_t> batches{0}, connections{0}, refused{0}, fenced{0}, broken{0};
   std::atomic<std::uint64_t> finished_stripes{0};
+  // Generations of clients' connections beyond the first; connections refused for being of an older
+  // one; clients that did not stay, and are forgotten.
+  std::atomic<std::uint64_t> renewed{0}, outdated{0}, forgotten{0};
   std::atomic<std::uint32_t> open_connections{0}, clients{0}, pens{0};
 };
 
@@ -68,6 +74,9 @@ class Server {
   // Serves until stop(). Connections are closed when it returns, and all of the memory's bytes are
   // in the memory.
   void run();
+  // For those who drive it themselves, on simulated time: does what can be done now, and says after
+  // how long it wants to be asked again though nothing comes.
+  std::optional<task::Duration> turn();
   void stop();  // any thread, and signal handlers
 
   // As options.listen, with the ports that the system chose where 0 was asked for.
@@ -76,6 +85,9 @@ class Server {
   std::optional<wire::Place> rdma_place() const;
   bool onchip_in_card() const;
   const ServerCounts& counts() const;
+  // What should not be, one line each: connections of clients that are not let in, or of a former
+  // generation. For tests; called where run() is not.
+  std::vector<std::string> audit() const;
 
  private:
   class Loop;

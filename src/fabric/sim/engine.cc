@@ -61,7 +61,7 @@ void Engine::run(Seat seat) {
   Place& place = seats_[seat];
   place.queued = false;
   if (place.worker == nullptr) return;
-  if (place.held) {
+  if (place.held || (alone_ && seat != caller_)) {
     place.waiting = true;
     return;
   }
@@ -81,6 +81,13 @@ void Engine::run(Seat seat) {
 void Engine::release(Seat seat) {
   seats_[seat].held = false;
   if (std::exchange(seats_[seat].waiting, false)) ready(seat);
+}
+
+void Engine::set_alone(bool alone) {
+  alone_ = alone;
+  for (Seat seat = 0; !alone && seat < seats_.size(); ++seat) {
+    if (!seats_[seat].held && std::exchange(seats_[seat].waiting, false)) ready(seat);
+  }
 }
 
 task::Simulator::Seat Engine::join(task::Worker& worker) {
@@ -118,6 +125,7 @@ void Engine::pass_time(Seat seat) {
   }
   const std::uint64_t before = seats_[seat].turns;
   const Time limit = now_ + kLongestCall;
+  caller_ = seat;
   while (seats_[seat].turns == before) {
     if (!advance() || now_ > limit) {
       throw std::logic_error("a simulated task waits for something that will never happen");

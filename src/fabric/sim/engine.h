@@ -52,6 +52,11 @@ class Engine final : public task::Clock, public task::Simulator, private EventHa
     return true;
   }
 
+  // Whether a worker's task is being run: nothing may block then.
+  bool in_task() const { return running_ != kNobody; }
+  // Only the worker whose plain call lets time pass is run; what becomes ready meanwhile waits.
+  void set_alone(bool alone);
+
   // Not run any more until released.
   void hold(task::Simulator::Seat seat) { seats_[seat].held = true; }
   void release(task::Simulator::Seat seat);
@@ -94,6 +99,8 @@ class Engine final : public task::Clock, public task::Simulator, private EventHa
   std::vector<Seat> runnable_;  // first in, first out: from next_
   std::size_t next_ = 0;
   Seat running_ = kNobody;
+  bool alone_ = false;
+  Seat caller_ = kNobody;  // of a plain call
   std::vector<std::function<void()>> actions_;
   std::vector<std::size_t> free_actions_;
 };

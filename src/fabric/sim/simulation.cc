@@ -111,6 +111,10 @@ Coverage& Coverage::operator+=(const Coverage& other) {
   split_atomics += other.split_atomics;
   lost_to_atomics += other.lost_to_atomics;
   unknown_atomics += other.unknown_atomics;
+  sockets += other.sockets;
+  generations += other.generations;
+  outdated += other.outdated;
+  forgotten += other.forgotten;
   return *this;
 }
 
@@ -121,11 +125,11 @@ Result<std::unique_ptr<Simulation>> Simulation::make(const SimOptions& options) 
 }
 
 Simulation::Simulation(std::shared_ptr<Cluster> cluster) : cluster_(std::move(cluster)) {}
+Simulation::Simulation() = default;
 Simulation::~Simulation() = default;
 
 std::unique_ptr<Fabric> Simulation::attach() { return std::make_unique<SimFabric>(cluster_); }
 Engine& Simulation::engine() { return cluster_->engine; }
-Time Simulation::time() { return cluster_->engine.time(); }
 void Simulation::set_instant(bool instant) { cluster_->instant = instant; }
 
 // ---- The model ----

@@ -20,6 +20,7 @@
 
 #include "fabric/sim/engine.h"
 #include "fabric/sim/nic.h"
+#include "fabric/sim/sockets.h"
 #include "fabric/verbs.h"
 #include <pando/result.h>
 
@@ -72,6 +73,11 @@ struct Coverage {
   std::uint64_t split_atomics = 0;    // that stored a while after they had loaded
   std::uint64_t lost_to_atomics = 0;  // WRITEs between an atomic's load and its store
   std::uint64_t unknown_atomics = 0;  // whose client was not told whether they happened
+  // Where clients and memory nodes are the real ones (tcp_simulation.h).
+  SocketCoverage sockets;
+  std::uint64_t generations = 0;  // of clients' connections, beyond the first
+  std::uint64_t outdated = 0;     // connections that were refused for being of an older one
+  std::uint64_t forgotten = 0;    // clients
 
   Coverage& operator+=(const Coverage& other);
 };
@@ -101,15 +107,21 @@ class Simulation {
  public:
   // kInvalidArgument: an impossible cluster, an unknown preset.
   static Result<std::unique_ptr<Simulation>> make(const SimOptions& options);
-  ~Simulation();
+  virtual ~Simulation();
+  Simulation(const Simulation&) = delete;
+  Simulation& operator=(const Simulation&) = delete;
 
   // A client. The memory nodes live as long as any of their fabrics and endpoints.
   std::unique_ptr<Fabric> attach();
-  Engine& engine();
-  Time time();
+  // The same where it may fail: it takes time, and meets faults.
+  virtual Result<std::unique_ptr<Fabric>> open_client() { return attach(); }
+  virtual Engine& engine();
+  Time time() { return engine().time(); }
 
   // ---- Populating: verbs complete at once and no time passes.
-  void set_instant(bool instant);
+  virtual void set_instant(bool instant);
+  // What one client does now, nobody else interferes with.
+  virtual void set_alone(bool /*alone*/) {}
 
   // ---- The model's cards: how busy they were since the last reset_use().
   void reset_use();
@@ -120,28 +132,36 @@ class Simulation {
   // ---- The adversary's faults. Times count from now.
   // A client that stands still for a while, or (no time) for good. With `drop`, what it has under
   // way is lost half done; else it goes on until the client is fenced.
-  void hold(ClientId client, std::optional<Time> time, bool drop = false);
+  virtual void hold(ClientId client, std::optional<Time> time, bool drop = false);
   // For taking things down in order: a held client goes on, fenced.
-  void release(ClientId client);
+  virtual void release(ClientId client);
   // Calls `action` when `steps` more steps of the client have been executed, of those that count.
-  void after_steps(ClientId client, std::uint64_t steps, Counted counted,
-                   std::function<void()> action);
+  virtual void after_steps(ClientId client, std::uint64_t steps, Counted counted,
+                           std::function<void()> action);
   // No verb gets through, and the outcome of those under way is unknown.
-  void cut_link(ClientId client, NodeId node, Time time);
-  void stop_node(NodeId node, Time time, bool lose_memory);
+  virtual void cut_link(ClientId client, NodeId node, Time time);
+  virtual void stop_node(NodeId node, Time time, bool lose_memory);
   // A further memory node, which clients notice within that time. REQUIRES: SimOptions::grows.
-  void add_memory_node(Time noticed_within);
-  std::size_t memory_nodes() const;
+  virtual void add_memory_node(Time noticed_within);
+  virtual std::size_t memory_nodes() const;
   // At every memory node that it may use; where some could not be told it is not fenced yet.
-  bool is_fenced(ClientId client) const;
+  virtual bool is_fenced(ClientId client) const;
   // Stands still, for a while or for good.
-  bool is_held(ClientId client) const;
+  virtual bool is_held(ClientId client) const;
   // Nothing of the client can take effect any more at any memory node, but what it posts from now
   // on.
-  bool nothing_under_way(ClientId client) const;
+  virtual bool nothing_under_way(ClientId client) const;
 
-  const Coverage& coverage() const;
-  void set_trace(TraceSink* sink);
+  // A client comes in and dies on its way, or when it has. REQUIRES: called outside of events.
+  virtual void visit(std::uint64_t /*steps*/) {}
+  // With all clients gone: what the memory nodes have not got over.
+  virtual std::vector<std::string> left_behind() { return {}; }
+
+  virtual const Coverage& coverage() const;
+  virtual void set_trace(TraceSink* sink);
+
+ protected:
+  Simulation();
 
  private:
   explicit Simulation(std::shared_ptr<Cluster> cluster);

@@ -92,7 +92,7 @@ Status Cluster::open_registry() {
 Result<wire::ControlLink> Cluster::connect(const wire::Place& place,
                                            const wire::Proof& wanted) const {
   return wire::ControlLink::open(place, options_.key, options_.cluster, wanted, options_.timeout,
-                                 tls_.get());
+                                 tls_.get(), *options_.network);
 }
 
 // The first node gives the client its id; the others get to know it.

@@ -15,7 +15,20 @@ bool LinkedEndpoint::poll() {
   for (const auto& link : links_) {
     if (link != nullptr) link->poll(now);
   }
+  if (simulator_ != nullptr) ask_to_be_polled();
   return completed_;
+}
+
+// On simulated time nobody looks again and again.
+void LinkedEndpoint::ask_to_be_polled() {
+  const task::TimePoint now = worker().now();
+  task::TimePoint first = task::TimePoint::max();
+  for (const auto& link : links_) {
+    if (link != nullptr) first = std::min(first, link->due());
+  }
+  if (first == task::TimePoint::max() || (due_ > now && due_ <= first)) return;
+  due_ = first;
+  simulator_->ready_at(worker().seat(), first);
 }
 
 bool LinkedEndpoint::add_descriptors(std::vector<pollfd>& to) const {
@@ -36,7 +49,8 @@ void LinkedEndpoint::abandon() {
   while (flights_ > 0 && worker().now() < until) {
     std::vector<pollfd> waiting;
     add_descriptors(waiting);
-    ::poll(waiting.data(), waiting.size(), 1);
+    constexpr auto kBetweenLooks = std::chrono::milliseconds(1);
+    cluster_->options().network->wait(waiting, worker().now() + kBetweenLooks, &worker());
     poll();
   }
   for (const auto& link : links_) {
@@ -61,6 +75,7 @@ Task<Status> LinkedEndpoint::fence(ClientId client) {
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i] != 0) link_to(static_cast<NodeId>(i)).ask(fencing, now);
   }
+  if (simulator_ != nullptr) simulator_->ready(worker().seat());
   co_await Answers{fencing};
   if (fencing.error) co_return fail(*fencing.error);
   co_return Status{};
@@ -87,11 +102,15 @@ bool LinkedEndpoint::post(Batch& batch) {
   Flight& flight = take_flight();
   flight.batch = &batch;
   flight.until = now + cluster_->options().timeout;
+  if (BatchWatcher* const watcher = cluster_->options().watcher) [[unlikely]] {
+    watcher->posted(cluster_->client());
+  }
   cut(batch, flight);
   flight.parts = parts_.size();
   // Posting may end a part at once, so the number of all must be known before.
   for (auto& [node, part] : parts_) link_to(node).post(std::move(part), now);
   parts_.clear();
+  if (simulator_ != nullptr) simulator_->ready(worker().seat());
   return false;
 }
 
@@ -152,7 +171,8 @@ void LinkedEndpoint::ended(Part part, const Status& status) {
   Flight& flight = *part.flight;
   if (!status && !flight.error) flight.error = status.error();
   if (--flight.parts > 0) return;
-  if (Batch* const batch = flight.batch) {
+  Batch* const batch = flight.batch;
+  if (batch != nullptr) {
     if (flight.error) {
       batch->complete(std::move(*flight.error));
     } else {
@@ -160,6 +180,9 @@ void LinkedEndpoint::ended(Part part, const Status& status) {
     }
     worker().schedule(batch->waiter);
     completed_ = true;
+  }
+  if (BatchWatcher* const watcher = cluster_->options().watcher) [[unlikely]] {
+    watcher->ended(cluster_->client(), worker(), flight.until - cluster_->options().timeout, batch);
   }
   flight.batch = nullptr;
   flight.error.reset();

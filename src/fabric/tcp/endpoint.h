@@ -25,7 +25,10 @@ class LinkedEndpoint : public Endpoint, protected Link::Owner {
  public:
   LinkedEndpoint(std::shared_ptr<Cluster> cluster, task::Worker& worker, const Caps& caps,
                  const PartLimits& limits)
-      : Endpoint(caps, worker), cluster_(std::move(cluster)), limits_(limits) {}
+      : Endpoint(caps, worker),
+        cluster_(std::move(cluster)),
+        limits_(limits),
+        simulator_(worker.clock().simulator()) {}
   LinkedEndpoint(const LinkedEndpoint&) = delete;
   LinkedEndpoint& operator=(const LinkedEndpoint&) = delete;
 
@@ -34,6 +37,7 @@ class LinkedEndpoint : public Endpoint, protected Link::Owner {
   bool add_descriptors(std::vector<pollfd>& to) const override;
   void abandon() override;
   Task<Status> fence(ClientId client) override;
+  task::Worker& worker() const override { return Endpoint::worker(); }
 
  protected:
   // Verbs that nobody waits for any more must have happened, or be sure not to: those who derive
@@ -55,10 +59,13 @@ class LinkedEndpoint : public Endpoint, protected Link::Owner {
   void answered(Fencing& fencing, const Status& status) override;
   void unsettled(NodeId node) override { tell_unsettled(node); }
   Flight& take_flight();
+  void ask_to_be_polled();
 
   std::shared_ptr<Cluster> cluster_;
   const PartLimits limits_;
-  std::vector<std::unique_ptr<Link>> links_;  // by node
+  task::Simulator* const simulator_;              // nullptr: the worker polls by itself
+  task::TimePoint due_ = task::TimePoint::max();  // asked for last
+  std::vector<std::unique_ptr<Link>> links_;      // by node
   std::size_t flights_ = 0;
   std::size_t fencings_ = 0;
   bool completed_ = false;

@@ -11,7 +11,9 @@
 namespace pando::fabric::tcp {
 namespace {
 
-constexpr auto kBetweenAttempts = std::chrono::milliseconds(20);
+// To connect, within the time that an answer may take; but not for ever shorter times.
+constexpr int kAttempts = 100;
+constexpr task::Duration kLeastBetweenAttempts = std::chrono::microseconds(200);
 
 // What is known of verbs that were sent and not answered.
 void mark_unknown(Batch& batch, std::span<const std::uint32_t> verbs) {
@@ -35,7 +37,16 @@ std::string Link::name() const {
   return fmt::format("memory node {} at {}", id_, cluster_.node(id_).place().to_string());
 }
 
+// A connection that nobody has used for a while may have ended: better to know before anything is
+// sent over it, whose outcome would be unknown.
+void Link::look_again(task::TimePoint now) {
+  const bool quiet = now - used_at_ > between_attempts();
+  used_at_ = now;
+  if (quiet && state_ == State::kUp && idle()) talk();
+}
+
 void Link::post(Part part, task::TimePoint now) {
+  look_again(now);
   // Somebody else's connection broke: this one will be closed by the node, too.
   if (state_ != State::kDown && renewed()) {
     lost(Error(ErrorCode::kUnavailable, name() + ": the connection is being renewed"));
@@ -49,6 +60,7 @@ void Link::post(Part part, task::TimePoint now) {
 }
 
 void Link::ask(Fencing& fencing, task::TimePoint now) {
+  look_again(now);
   questions_.push_back({.fencing = &fencing});
   if (in_) {
     send_questions();
@@ -68,12 +80,10 @@ void Link::send_questions() {
 
 void Link::poll(task::TimePoint now) {
   if (idle() && state_ != State::kComingIn) return;
+  // First: who has not looked for long, because it was stopped, finds answers that came in time.
+  if (state_ != State::kDown) work(now);
   end_late(now);
-  if (state_ != State::kDown) {
-    work(now);
-  } else if (!waiting_.empty() || !questions_.empty()) {
-    connect(now);
-  }
+  if (state_ == State::kDown && (!waiting_.empty() || !questions_.empty())) connect(now);
 }
 
 void Link::talk() {
@@ -126,13 +136,28 @@ bool Link::take_answer(const wire::Frame& frame, std::span<const std::byte> body
   return true;
 }
 
+task::TimePoint Link::due() const {
+  if (idle()) return task::TimePoint::max();
+  task::TimePoint first = task::TimePoint::max();
+  if (!sent_.empty()) first = sent_.front().flight->until;
+  if (!waiting_.empty()) first = std::min(first, waiting_.front().flight->until);
+  for (const Question& each : questions_) first = std::min(first, each.fencing->until);
+  first += task::Duration(1);  // it is late once that moment is over
+  return state_ == State::kDown ? std::min(first, connect_from_) : first;
+}
+
 // ---- Coming in ----
+
+task::Duration Link::between_attempts() const {
+  return std::max(task::Duration(cluster_.options().timeout) / kAttempts, kLeastBetweenAttempts);
+}
 
 void Link::connect(task::TimePoint now) {
   if (now < connect_from_) return;
-  connect_from_ = now + kBetweenAttempts;
+  connect_from_ = now + between_attempts();
   Cluster::Node& node = cluster_.node(id_);
-  Result<wire::Socket> socket = wire::begin_connect(node.place(), cluster_.tls());
+  Result<wire::Socket> socket = wire::begin_connect(node.place(), cluster_.tls(),
+                                                    *cluster_.options().network, &owner_.worker());
   if (!socket) {
     last_failure_ = socket.error();
     return;

@@ -56,6 +56,8 @@ class Link {
     // WRITEs or atomics that were sent to the node may yet take effect, until something that goes
     // by a newer connection has.
     virtual void unsettled(NodeId node) = 0;
+    // Who polls the link.
+    virtual task::Worker& worker() const = 0;
 
    protected:
     ~Owner() = default;
@@ -71,6 +73,8 @@ class Link {
   void ask(Fencing& fencing, task::TimePoint now);
   // Sends, receives, connects and gives up, as far as can be done now.
   void poll(task::TimePoint now);
+  // When poll() has something to do though nothing comes; TimePoint::max() where it has not.
+  task::TimePoint due() const;
   bool idle() const { return sent_.empty() && waiting_.empty() && questions_.empty(); }
   // What is not sent is forgotten, and so are all fences.
   void drop_waiting();
@@ -124,6 +128,8 @@ class Link {
   };
 
   bool renewed() const { return generation_ != cluster_.node(id_).generation.load(); }
+  task::Duration between_attempts() const;
+  void look_again(task::TimePoint now);
   void connect(task::TimePoint now);
   bool receive();
   void hung_up(std::string_view what);
@@ -152,6 +158,7 @@ class Link {
   std::deque<Part> sent_;
   std::deque<Part> waiting_;
   task::TimePoint connect_from_{};  // not earlier
+  task::TimePoint used_at_{};
   std::optional<Error> last_failure_;
 };
 

@@ -48,6 +48,7 @@ class TcpFabric final : public Fabric {
     return std::make_unique<TcpEndpoint>(cluster_, worker);
   }
   Status stay(bool stays) override { return cluster_->stay(stays); }
+  task::Clock& clock() override { return cluster_->options().network->clock(); }
   Result<std::unique_ptr<Fabric>> attach() override { return open_tcp(cluster_->options()); }
 
  private:

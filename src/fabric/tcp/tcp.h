@@ -28,6 +28,18 @@
 
 namespace pando::fabric::tcp {
 
+// Sees every batch of a client's endpoints, where simulations watch it.
+class BatchWatcher {
+ public:
+  virtual void posted(ClientId client) = 0;
+  // Its verbs have their outcomes, and who waits for it is yet to hear. nullptr: nobody does.
+  virtual void ended(ClientId client, const task::Worker& worker, task::TimePoint posted_at,
+                     const Batch* batch) = 0;
+
+ protected:
+  ~BatchWatcher() = default;
+};
+
 struct TcpOptions {
   std::vector<wire::Place> nodes;  // in the order of their ids; empty where a registry is given
   std::optional<etcd::RegistryOptions> registry;
@@ -36,6 +48,8 @@ struct TcpOptions {
   bool tls = false;  // by TLS, but for Unix sockets; with a key
   std::chrono::milliseconds timeout{2000};
   bool native_masked_cas = true;
+  wire::Network* network = &wire::Network::system();  // of this compute node's machine
+  BatchWatcher* watcher = nullptr;
 };
 
 // Comes in at every node. An error where one of the list is not there. With a registry, only node

@@ -7,11 +7,6 @@
 #include <algorithm>
 
 namespace pando::fabric::wire {
-namespace {
-
-using SteadyClock = std::chrono::steady_clock;
-
-}  // namespace
 
 ControlLink::ControlLink(ControlLink&& other) noexcept
     : socket_(std::move(other.socket_)),
@@ -45,11 +40,12 @@ ControlLink::~ControlLink() {
 
 Result<ControlLink> ControlLink::open(const Place& place, const std::string& key,
                                       std::string_view cluster, const Proof& wanted,
-                                      std::chrono::milliseconds time, const TlsContext* tls) {
-  const Deadline until = SteadyClock::now() + time;
-  Result<Socket> socket = begin_connect(place, tls);
+                                      std::chrono::milliseconds time, const TlsContext* tls,
+                                      Network& network) {
+  Result<Socket> socket = begin_connect(place, tls, network);
   if (!socket) return fail(socket.error());
   ControlLink link(std::move(*socket), place);
+  const Deadline until = link.in(time);
   if (Status made = link.wait_for(POLLOUT, until); !made) return fail(made.error());
   if (Status made = connected(link.socket_, place); !made) return fail(made.error());
   ClientHandshake& handshake = link.handshake_.emplace(key, cluster, wanted);
@@ -73,7 +69,7 @@ Result<ControlLink> ControlLink::open(const Place& place, const std::string& key
 }
 
 Status ControlLink::wait_for(short events, Deadline until) {
-  if (wire::wait_for(socket_.get(), socket_.events(events), until)) return {};
+  if (socket_.wait_for(events, until)) return {};
   return fail(ErrorCode::kUnavailable,
               fmt::format("memory node at {} does not answer", place_.to_string()));
 }
@@ -164,7 +160,7 @@ std::optional<Status> ControlLink::answer(std::uint64_t number) {
 }
 
 Status ControlLink::ask(std::uint64_t number, std::chrono::milliseconds time) {
-  const Deadline until = SteadyClock::now() + time;
+  const Deadline until = in(time);
   for (;;) {
     if (const std::optional<Status> done = answer(number)) return *done;
     const short out = outbox_.waiting() > 0 ? POLLOUT : 0;
@@ -187,7 +183,7 @@ Status ControlLink::leave(std::chrono::milliseconds time) {
 }
 
 Result<Door> ControlLink::enter(std::chrono::milliseconds time) {
-  const Deadline until = SteadyClock::now() + time;
+  const Deadline until = in(time);
   Bytes request;
   append_empty(request, Kind::kEnter, ++last_tag_);
   if (Status sent = send(std::move(request), until); !sent) return fail(sent.error());

@@ -20,7 +20,8 @@ class ControlLink {
   // Connects (begin_connect) and comes in. kUnavailable where nobody answers in time.
   static Result<ControlLink> open(const Place& place, const std::string& key,
                                   std::string_view cluster, const Proof& wanted,
-                                  std::chrono::milliseconds time, const TlsContext* tls = nullptr);
+                                  std::chrono::milliseconds time, const TlsContext* tls = nullptr,
+                                  Network& network = Network::system());
 
   const Welcome& welcome() const { return welcome_; }
   const Socket& socket() const { return socket_; }
@@ -42,7 +43,10 @@ class ControlLink {
 
  private:
   ControlLink(Socket socket, Place place) : socket_(std::move(socket)), place_(std::move(place)) {}
-  using Deadline = std::chrono::steady_clock::time_point;
+  using Deadline = task::TimePoint;
+  Deadline in(std::chrono::milliseconds time) const {
+    return socket_.network().clock().now() + time;
+  }
   Status send(Bytes bytes, Deadline until);
   // Waits for a message; its body is at the inbox's front until drop().
   Result<Frame> receive(Deadline until);

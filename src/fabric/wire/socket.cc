@@ -1,144 +1,33 @@
 #include "fabric/wire/socket.h"
 
 #include <fmt/format.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
-#include <system_error>
-
-#include "base/parse.h"
 
 namespace pando::fabric::wire {
-namespace {
-
-struct AddressList {
-  ~AddressList() {
-    if (first != nullptr) freeaddrinfo(first);
-  }
-  addrinfo* first = nullptr;
-};
-
-Status resolve(const Place& place, bool to_listen, AddressList& list) {
-  addrinfo hints = {};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = to_listen ? AI_PASSIVE : 0;
-  const char* const host = place.host.empty() ? nullptr : place.host.c_str();
-  const int problem = getaddrinfo(host, place.port.c_str(), &hints, &list.first);
-  if (problem == 0) return {};
-  return fail(ErrorCode::kUnavailable,
-              fmt::format("'{}' is no address: {}", place.to_string(), gai_strerror(problem)));
-}
-
-sockaddr_un local_address(const Place& place) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path, place.path.data(),
-              std::min(place.path.size(), sizeof(address.sun_path) - 1));
-  return address;
-}
-
-void set_option(int descriptor, int level, int option, int value) {
-  setsockopt(descriptor, level, option, &value, sizeof(value));
-}
-
-constexpr int kFlags = SOCK_NONBLOCK | SOCK_CLOEXEC;
-
-Result<Socket> listen_locally(const Place& place) {
-  const sockaddr_un address = local_address(place);
-  const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
-  Socket socket(::socket(AF_UNIX, SOCK_STREAM | kFlags, 0));
-  // A socket file that a dead process left behind refuses connections, and may be replaced.
-  Socket probe(::socket(AF_UNIX, SOCK_STREAM | kFlags, 0));
-  struct stat status = {};
-  if (stat(address.sun_path, &status) == 0 && S_ISSOCK(status.st_mode) &&
-      connect(probe.get(), generic, sizeof(address)) != 0 && errno == ECONNREFUSED) {
-    unlink(address.sun_path);
-  }
-  const mode_t mask = umask(0117);  // for the owner and the group
-  const int bound = bind(socket.get(), generic, sizeof(address));
-  const int problem = errno;
-  umask(mask);
-  if (bound == 0 && listen(socket.get(), SOMAXCONN) == 0) return socket;
-  return fail(ErrorCode::kUnavailable, fmt::format("cannot listen at '{}': {}", place.to_string(),
-                                                   system_reason(bound == 0 ? errno : problem)));
-}
-
-}  // namespace
-
-bool would_block(int problem) {
-  return problem == EAGAIN || problem == EWOULDBLOCK || problem == EINTR;
-}
-
-std::string system_reason(int problem) { return std::generic_category().message(problem); }
-
-// ---- Places ----
-
-std::string Place::to_string() const {
-  if (local()) return "unix:" + path;
-  return host.contains(':') ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
-}
-
-Result<Place> parse_place(std::string_view text) {
-  const std::string_view whole = text;
-  Place place;
-  if (text.starts_with("unix:")) {
-    text.remove_prefix(5);
-    if (text.starts_with("//")) text.remove_prefix(2);
-    place.path = text;
-    if (text.empty() || text.size() >= sizeof(sockaddr_un::sun_path)) {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("'{}': the path must have 1 to {} bytes", whole,
-                              sizeof(sockaddr_un::sun_path) - 1));
-    }
-    return place;
-  }
-  if (text.starts_with("tcp://")) text.remove_prefix(6);
-  const std::size_t colon = text.rfind(':');
-  if (colon == std::string_view::npos) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("'{}' is no address; it is HOST:PORT or unix:PATH", whole));
-  }
-  place.host = text.substr(0, colon);
-  place.port = text.substr(colon + 1);
-  if (place.host.starts_with('[') && place.host.ends_with(']')) {
-    place.host = place.host.substr(1, place.host.size() - 2);
-  }
-  auto port = base::parse_unsigned(fmt::format("port of '{}'", whole), place.port, 0, 65535);
-  if (!port) return fail(port.error());
-  return place;
-}
 
 // ---- Connections ----
 
 bool wait_for(int descriptor, short events, std::chrono::steady_clock::time_point until) {
-  for (;;) {
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
-    pollfd entry = {.fd = descriptor, .events = events, .revents = 0};
-    const int ready =
-        poll(&entry, 1, static_cast<int>(std::max(left, std::chrono::milliseconds(0)).count()));
-    if (ready > 0) return true;
-    if (ready == 0 || errno != EINTR) return false;
-  }
+  pollfd entry = {.fd = descriptor, .events = events, .revents = 0};
+  return Network::system().wait({&entry, 1}, until);
 }
 
 void Socket::close() {
   tls_.reset();
-  if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
+  if (descriptor_ >= 0) network_->close(std::exchange(descriptor_, -1));
 }
 
 Status Socket::start_tls(const TlsContext& context, TlsRole role) {
+  if (network_ != &Network::system()) {
+    return fail(ErrorCode::kInvalidArgument, "TLS goes by the system's own sockets alone");
+  }
   tls_ = Tls::make(context, role, descriptor_);
   if (tls_ != nullptr) return {};
   return fail(ErrorCode::kUnavailable, "no memory is left for TLS");
@@ -152,7 +41,7 @@ short Socket::events(short wanted) const { return tls_ == nullptr ? wanted : tls
 
 std::optional<std::size_t> Socket::send(std::span<const std::byte> bytes) const {
   if (tls_ != nullptr) return tls_->send(bytes);
-  const ssize_t sent = ::send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  const ssize_t sent = network_->send(descriptor_, bytes);
   if (sent >= 0) return static_cast<std::size_t>(sent);
   if (would_block(errno)) return 0;
   return std::nullopt;
@@ -160,8 +49,7 @@ std::optional<std::size_t> Socket::send(std::span<const std::byte> bytes) const 
 
 namespace {
 
-std::optional<std::size_t> receive_from(int descriptor, std::span<std::byte> into, int flags) {
-  const ssize_t got = recv(descriptor, into.data(), into.size(), flags);
+std::optional<std::size_t> received(ssize_t got) {
   if (got > 0) return static_cast<std::size_t>(got);
   if (got < 0 && would_block(errno)) return 0;
   return std::nullopt;
@@ -171,11 +59,16 @@ std::optional<std::size_t> receive_from(int descriptor, std::span<std::byte> int
 
 std::optional<std::size_t> Socket::receive(std::span<std::byte> into) const {
   if (tls_ != nullptr) return tls_->receive(into);
-  return receive_from(descriptor_, into, 0);
+  return received(network_->receive(descriptor_, into, false));
 }
 
 std::optional<std::size_t> Socket::peek(std::span<std::byte> into) const {
-  return receive_from(descriptor_, into, MSG_PEEK | MSG_DONTWAIT);
+  return received(network_->receive(descriptor_, into, true));
+}
+
+bool Socket::wait_for(short wanted, task::TimePoint until) const {
+  pollfd entry = {.fd = descriptor_, .events = events(wanted), .revents = 0};
+  return network_->wait({&entry, 1}, until);
 }
 
 bool Socket::ended() const {
@@ -183,7 +76,7 @@ bool Socket::ended() const {
   return !peek({&byte, 1});
 }
 
-void Socket::end_sending() const { shutdown(descriptor_, SHUT_WR); }
+void Socket::end_sending() const { network_->end_sending(descriptor_); }
 
 bool Socket::send_with_descriptor(std::span<const std::byte> bytes, int descriptor) const {
   iovec part = {const_cast<std::byte*>(bytes.data()), bytes.size()};
@@ -221,75 +114,37 @@ std::optional<std::size_t> Socket::receive_with_descriptor(std::span<std::byte> 
   return static_cast<std::size_t>(got);
 }
 
-Result<Socket> listen_at(const Place& place) {
-  if (place.local()) return listen_locally(place);
-  AddressList list;
-  if (Status known = resolve(place, true, list); !known) return fail(known.error());
-  int problem = 0;
-  for (const addrinfo* each = list.first; each != nullptr; each = each->ai_next) {
-    Socket socket(::socket(each->ai_family, SOCK_STREAM | kFlags, 0));
-    if (!socket) continue;
-    set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-    if (bind(socket.get(), each->ai_addr, each->ai_addrlen) == 0 &&
-        listen(socket.get(), SOMAXCONN) == 0) {
-      return socket;
-    }
-    problem = errno;
-  }
-  return fail(ErrorCode::kUnavailable,
-              fmt::format("cannot listen at '{}': {}{}", place.to_string(), system_reason(problem),
-                          problem == EADDRINUSE ? "; choose another port" : ""));
+Result<Socket> listen_at(const Place& place, Network& network) {
+  Result<int> listener = network.listen(place);
+  if (!listener) return fail(listener.error());
+  return Socket(*listener, network);
 }
 
-std::uint16_t port_of(const Socket& socket) {
-  sockaddr_storage address = {};
-  socklen_t length = sizeof(address);
-  getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length);
-  const in_port_t port = address.ss_family == AF_INET6
-                             ? reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port
-                             : reinterpret_cast<const sockaddr_in*>(&address)->sin_port;
-  return ntohs(port);
-}
+std::uint16_t port_of(const Socket& socket) { return socket.network().port_of(socket.get()); }
 
-Result<Socket> begin_connect(const Place& place, const TlsContext* tls) {
-  const auto begun = [&](Socket socket, const sockaddr* address,
-                         socklen_t length) -> Result<Socket> {
-    if (connect(socket.get(), address, length) == 0 || errno == EINPROGRESS || errno == EAGAIN) {
-      return socket;
-    }
-    return fail(ErrorCode::kUnavailable,
-                fmt::format("cannot connect to '{}': {}", place.to_string(), system_reason(errno)));
-  };
-  if (place.local()) {
-    const sockaddr_un address = local_address(place);
-    return begun(Socket(::socket(AF_UNIX, SOCK_STREAM | kFlags, 0)),
-                 reinterpret_cast<const sockaddr*>(&address), sizeof(address));
-  }
-  AddressList list;
-  if (Status known = resolve(place, false, list); !known) return fail(known.error());
-  Socket socket(::socket(list.first->ai_family, SOCK_STREAM | kFlags, 0));
-  set_option(socket.get(), IPPROTO_TCP, TCP_NODELAY, 1);
-  if (tls != nullptr) {
+Result<Socket> begin_connect(const Place& place, const TlsContext* tls, Network& network,
+                             task::Worker* worker) {
+  Result<int> begun = network.connect(place, worker);
+  if (!begun) return fail(begun.error());
+  Socket socket(*begun, network);
+  if (tls != nullptr && !place.local()) {
     if (Status started = socket.start_tls(*tls, TlsRole::kClient); !started) {
       return fail(started.error());
     }
   }
-  return begun(std::move(socket), list.first->ai_addr, list.first->ai_addrlen);
+  return socket;
 }
 
 Status connected(const Socket& socket, const Place& place) {
-  int problem = 0;
-  socklen_t length = sizeof(problem);
-  getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &problem, &length);
+  const int problem = socket.network().connect_problem(socket.get());
   if (problem == 0) return {};
   return fail(ErrorCode::kUnavailable,
               fmt::format("cannot connect to '{}': {}", place.to_string(), system_reason(problem)));
 }
 
 Socket accept_from(const Socket& listener) {
-  Socket socket(accept4(listener.get(), nullptr, nullptr, kFlags));
-  if (socket) set_option(socket.get(), IPPROTO_TCP, TCP_NODELAY, 1);  // no matter on Unix sockets
-  return socket;
+  Network& network = listener.network();
+  return Socket(network.accept(listener.get()), network);
 }
 
 std::int32_t peer_process(const Socket& socket) {

@@ -1,4 +1,5 @@
-// Sockets: stream connections by TCP or within the machine, non-blocking.
+// Sockets: stream connections by TCP or within the machine, non-blocking. What they need of the
+// machine is its Network's.
 #pragma once
 
 #include <chrono>
@@ -12,29 +13,25 @@
 #include <utility>
 
 #include "fabric/wire/messages.h"
+#include "fabric/wire/network.h"
+#include "fabric/wire/place.h"
 #include "fabric/wire/tls.h"
 #include <pando/result.h>
 
 namespace pando::fabric::wire {
 
-// Where to listen or connect: "HOST:PORT", "[V6]:PORT" or "unix:PATH". "tcp://" may stand in front.
-struct Place {
-  std::string host;  // empty: every address of the machine, where it is listened to
-  std::string port;
-  std::string path;  // of a Unix socket, instead of host and port
-
-  bool local() const { return !path.empty(); }
-  std::string to_string() const;
-};
-Result<Place> parse_place(std::string_view text);
-
 class Socket {
  public:
   Socket() = default;
-  explicit Socket(int descriptor) : descriptor_(descriptor) {}
+  // The network outlives it.
+  explicit Socket(int descriptor, Network& network = Network::system())
+      : network_(&network), descriptor_(descriptor) {}
   Socket(Socket&& other) noexcept
-      : descriptor_(std::exchange(other.descriptor_, -1)), tls_(std::move(other.tls_)) {}
+      : network_(other.network_),
+        descriptor_(std::exchange(other.descriptor_, -1)),
+        tls_(std::move(other.tls_)) {}
   Socket& operator=(Socket&& other) noexcept {
+    std::swap(network_, other.network_);
     std::swap(descriptor_, other.descriptor_);
     std::swap(tls_, other.tls_);
     return *this;
@@ -43,6 +40,7 @@ class Socket {
 
   explicit operator bool() const { return descriptor_ >= 0; }
   int get() const { return descriptor_; }
+  Network& network() const { return *network_; }
   void close();
 
   // From now on all bytes go by TLS. REQUIRES: a connection by TCP, and none were sent or received.
@@ -58,6 +56,8 @@ class Socket {
   // What to wait for (events of poll) until what is wanted can be done: with TLS, the one may need
   // the other.
   short events(short wanted) const;
+  // Waits until what is wanted (of poll) can be done. False: it is late.
+  bool wait_for(short wanted, task::TimePoint until) const;
   // As receive(), but the bytes stay. Without TLS.
   std::optional<std::size_t> peek(std::span<std::byte> into) const;
   // The other side has ended the connection, and nothing that it sent is left to receive.
@@ -71,24 +71,23 @@ class Socket {
                                                      int& descriptor) const;
 
  private:
+  Network* network_ = nullptr;
   int descriptor_ = -1;
   std::unique_ptr<Tls> tls_;
 };
 
-// Waits for one of the events (of poll), signals or not. False: it is late.
+// Waits for one of the events (of poll) of the system's descriptor, signals or not. False: it is
+// late.
 bool wait_for(int descriptor, short events, std::chrono::steady_clock::time_point until);
 
-// Of an errno: nothing is wrong, the call is to be made again later.
-bool would_block(int problem);
-// What went wrong with the last call, for people.
-std::string system_reason(int problem);
-
-Result<Socket> listen_at(const Place& place);
+Result<Socket> listen_at(const Place& place, Network& network = Network::system());
 // The port that a listening socket was given where 0 was asked for.
 std::uint16_t port_of(const Socket& socket);
 // Begins to connect; the connection is made, or has failed, once it can be written to. By TLS where
-// a context is given, unless by a Unix socket. An error where the host is unknown.
-Result<Socket> begin_connect(const Place& place, const TlsContext* tls = nullptr);
+// a context is given, unless by a Unix socket. An error where the host is unknown. `worker`: as
+// Network::connect() has it.
+Result<Socket> begin_connect(const Place& place, const TlsContext* tls = nullptr,
+                             Network& network = Network::system(), task::Worker* worker = nullptr);
 // How connecting ended. REQUIRES: the socket can be written to.
 Status connected(const Socket& socket, const Place& place);
 // The next connection that waits; none where none does.

@@ -60,7 +60,7 @@ class Campaign {
 
   Run carry_out(std::uint64_t number) const {
     const std::string& index = options_.indexes[number % options_.indexes.size()];
-    auto plan = draw_plan(seed_of(number), index, options_.faults, options_.sizes);
+    auto plan = draw_plan(seed_of(number), index, options_.faults, options_.sizes, options_.fabric);
     if (!plan) {
       // Others of this index had a plan: it depends on the seed, and is as wrong as a failed run.
       Run run{.plan = {.seed = seed_of(number), .index_words = index, .faults = options_.faults},
@@ -145,7 +145,8 @@ class Campaign {
 
 Status validate(const CampaignOptions& options) {
   for (const std::string& index : options.indexes) {
-    const auto plan = draw_plan(options.first_seed, index, options.faults, options.sizes);
+    const auto plan =
+        draw_plan(options.first_seed, index, options.faults, options.sizes, options.fabric);
     if (!plan) return fail(plan.error());
   }
   return {};

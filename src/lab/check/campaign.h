@@ -26,6 +26,7 @@ struct CampaignOptions {
   std::uint64_t last_seed = 1;  // included
   FaultSet faults = FaultSet::all();
   CheckSizes sizes;
+  CheckedFabric fabric = CheckedFabric::kSim;
   unsigned jobs = 1;
   // Goes on with the seeds after the last until this long after its beginning.
   std::optional<std::chrono::nanoseconds> lasts;

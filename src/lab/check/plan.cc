@@ -25,7 +25,8 @@ enum class Stream : std::uint64_t {
   kData,
   kRoughness,
   kFates,
-  kMemory
+  kMemory,
+  kSockets
 };
 
 Random stream(std::uint64_t seed, Stream purpose) {
@@ -37,7 +38,15 @@ T pick(Random& random, const std::array<T, N>& from) {
   return from[random.below(N)];
 }
 
-FaultSet draw_faults(std::uint64_t seed, FaultSet allowed) {
+// Of those that `fabric` has. On tcp no memory node joins: clients that are given a list of them
+// keep to it, and those that look for more do so by etcd and on a thread of their own, which
+// simulated time knows nothing of. And a memory node's one thread executes verbs one by one: the
+// two halves of an atomic have nothing between them.
+FaultSet draw_faults(std::uint64_t seed, FaultSet allowed, CheckedFabric fabric) {
+  if (fabric == CheckedFabric::kTcp) {
+    allowed.set(Fault::kJoin, false);
+    allowed.set(Fault::kAtomics, false);
+  }
   constexpr std::array<unsigned, kFaults> kPercent = {85, 60, 45, 35, 30, 20,
                                                       8,  30, 25, 15, 10, 20};
   Random random = stream(seed, Stream::kFaults);
@@ -151,6 +160,20 @@ void draw_fates(CheckPlan& plan) {
   plan.near_wrap = random.below(6) == 0;
 }
 
+void draw_sockets(CheckPlan& plan) {
+  using fabric::sim::kMicrosecond;
+  Random random = stream(plan.seed, Stream::kSockets);
+  plan.sockets.seed = base::mix64(plan.seed, 4);
+  const unsigned cut = pick(random, std::array{10u, 40u, 80u});
+  const unsigned delay = pick(random, std::array{2u, 10u, 30u});
+  plan.sockets.cut = plan.faults.has(Fault::kTear) ? cut : 0;
+  plan.sockets.delay = plan.faults.has(Fault::kDelay) ? delay : 0;
+  plan.sockets.longest_delay = pick(random, std::array{10 * kMicrosecond, 100 * kMicrosecond});
+  plan.sockets.window = pick(random, std::array<std::size_t, 3>{8 << 10, 64 << 10, 256 << 10});
+  plan.timeout = pick(random, std::array{std::chrono::milliseconds(2), std::chrono::milliseconds(4),
+                                         std::chrono::milliseconds(8)});
+}
+
 Status check_sizes(const CheckPlan& plan) {
   const auto within = [](std::string_view name, unsigned value, unsigned most) -> Status {
     if (value >= 1 && value <= most) return {};
@@ -211,8 +234,15 @@ std::string FaultSet::to_string() const {
 
 // ---- CheckPlan ----
 
+Result<CheckedFabric> parse_checked_fabric(std::string_view text) {
+  if (text == "sim") return CheckedFabric::kSim;
+  if (text == "tcp") return CheckedFabric::kTcp;
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("there is no '{}' to check on; there are sim and tcp", text));
+}
+
 Result<CheckPlan> draw_plan(std::uint64_t seed, const std::string& index, FaultSet allowed,
-                            const CheckSizes& sizes) {
+                            const CheckSizes& sizes, CheckedFabric fabric) {
   auto options = IndexOptions::parse(index);
   if (!options) return fail(options.error());
   const auto kind = index::find_kind(options->kind);
@@ -221,13 +251,15 @@ Result<CheckPlan> draw_plan(std::uint64_t seed, const std::string& index, FaultS
   plan.seed = seed;
   plan.index_words = index;
   plan.index = *options;
-  plan.faults = draw_faults(seed, allowed);
+  plan.fabric = fabric;
+  plan.faults = draw_faults(seed, allowed, fabric);
   draw_sizes(plan, sizes);
   draw_settings(plan, **kind, index.contains("keys="));
   draw_data(plan);
   draw_roughness(plan);
   draw_memory(plan);
   draw_fates(plan);
+  draw_sockets(plan);
   if (Status ok = check_sizes(plan); !ok) return fail(ok.error());
   if (auto valid = (*kind)->normalize(plan.index); !valid) {
     // Drawn settings that do not go together: what the user gave, then.
@@ -239,19 +271,20 @@ Result<CheckPlan> draw_plan(std::uint64_t seed, const std::string& index, FaultS
 
 std::string CheckPlan::command() const {
   return fmt::format(
-      "./pando check --index '{}' --seed {} --faults {} --memory-nodes {} --compute-nodes {} "
+      "./pando check {}--index '{}' --seed {} --faults {} --memory-nodes {} --compute-nodes {} "
       "--clients {} --tasks {} --ops {} --keys {}",
-      index_words, seed, faults.to_string(), memory_nodes, compute_nodes, clients, tasks,
-      operations, keys);
+      fabric == CheckedFabric::kTcp ? "--fabric tcp " : "", index_words, seed, faults.to_string(),
+      memory_nodes, compute_nodes, clients, tasks, operations, keys);
 }
 
 std::string CheckPlan::describe() const {
   return fmt::format(
-      "seed {}: {}, faults {}, {} memory nodes, {} compute nodes x {} clients x {} tasks x {} "
+      "seed {}: {}{}, faults {}, {} memory nodes, {} compute nodes x {} clients x {} tasks x {} "
       "operations, {} keys ({}% there at first), values of {} bytes, budget {}, {} chunks on each "
       "memory node",
-      seed, index.to_string(), faults.to_string(), memory_nodes, compute_nodes, clients, tasks,
-      operations, keys, preloaded, fmt::join(value_sizes, "/"), compute_budget, chunks);
+      seed, index.to_string(), fabric == CheckedFabric::kTcp ? " over tcp" : "", faults.to_string(),
+      memory_nodes, compute_nodes, clients, tasks, operations, keys, preloaded,
+      fmt::join(value_sizes, "/"), compute_budget, chunks);
 }
 
 }  // namespace pando::lab::check

@@ -5,6 +5,7 @@
 // operations) leaves the others as they were.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "fabric/sim/simulation.h"
+#include "fabric/sim/sockets.h"
 #include <pando/options.h>
 #include <pando/result.h>
 
@@ -54,6 +56,12 @@ class FaultSet {
   unsigned bits_ = 0;
 };
 
+// What a run is on: the simulated fabric, or the real tcp client and memory-node server on
+// simulated sockets. On the latter, tearing cuts what is sent and received into pieces, delays hold
+// segments up, and cuts are all that may happen to a connection.
+enum class CheckedFabric : std::uint8_t { kSim, kTcp };
+Result<CheckedFabric> parse_checked_fabric(std::string_view text);
+
 // What a user may fix by hand; the rest is drawn.
 struct CheckSizes {
   std::optional<unsigned> memory_nodes;
@@ -69,7 +77,11 @@ struct CheckPlan {
   std::string index_words;  // as the user named it
   IndexOptions index;       // with the settings that were drawn
   FaultSet faults;
+  CheckedFabric fabric = CheckedFabric::kSim;
   fabric::sim::AdversaryOptions adversary;
+  // On kTcp.
+  fabric::sim::SocketOptions sockets;
+  std::chrono::milliseconds timeout{0};  // of clients, for an answer
 
   unsigned memory_nodes = 1;
   unsigned compute_nodes = 1;
@@ -100,6 +112,6 @@ struct CheckPlan {
 // `index`: a kind, with those settings that are not to be drawn. kInvalidArgument names what is
 // wrong.
 Result<CheckPlan> draw_plan(std::uint64_t seed, const std::string& index, FaultSet allowed,
-                            const CheckSizes& sizes);
+                            const CheckSizes& sizes, CheckedFabric fabric = CheckedFabric::kSim);
 
 }  // namespace pando::lab::check

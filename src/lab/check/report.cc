@@ -21,41 +21,59 @@ using Counts = std::vector<std::pair<std::string, std::uint64_t>>;
 constexpr std::size_t kShownOperations = 60;
 constexpr std::size_t kShownProblems = 10;
 
+// Of each fabric, what it has: the real client and server tear nothing, the simulated one has no
+// connections.
+void add_fabric_counts(const CheckCoverage& coverage, Counts& to) {
+  const fabric::sim::Coverage& fabric = coverage.fabric;
+  to.insert(to.end(), {{"batches", fabric.batches}, {"verbs", fabric.verbs}});
+  const fabric::sim::SocketCoverage& sockets = fabric.sockets;
+  if (sockets.connections == 0) {
+    to.insert(to.end(), {{"torn_verbs", fabric.torn},
+                         {"delayed_batches", fabric.delayed},
+                         {"failed_batches", fabric.failed},
+                         {"late_verbs", fabric.late},
+                         {"unfenced_nodes", fabric.unfenced},
+                         {"joins", coverage.joins},
+                         {"split_atomics", fabric.split_atomics}});
+    return;
+  }
+  to.insert(to.end(), {{"connections", sockets.connections},
+                       {"segments", sockets.segments},
+                       {"held_segments", sockets.held_segments},
+                       {"hung_connects", sockets.hung_connects},
+                       {"resets", sockets.resets},
+                       {"half_closes", sockets.half_closes},
+                       {"silent_ends", sockets.silent_ends},
+                       {"failed_batches", fabric.failed},
+                       {"generations", fabric.generations},
+                       {"outdated", fabric.outdated},
+                       {"forgotten", fabric.forgotten}});
+}
+
 Counts counts_of(const CheckCoverage& coverage) {
   const fabric::sim::Coverage& fabric = coverage.fabric;
-  Counts counts = {
-      {"runs", coverage.runs},
-      {"operations", coverage.operations},
-      {"batches", fabric.batches},
-      {"verbs", fabric.verbs},
-      {"torn_verbs", fabric.torn},
-      {"delayed_batches", fabric.delayed},
-      {"failed_batches", fabric.failed},
-      {"late_verbs", fabric.late},
-      {"kills", coverage.kills},
-      {"pauses", coverage.pauses},
-      {"fenced", fabric.fenced},
-      {"unfenced_nodes", fabric.unfenced},
-      {"settlers_killed", coverage.settlers_killed},
-      {"recyclers_killed", coverage.recyclers_killed},
-      {"leaves", coverage.leaves},
-      {"drops", coverage.drops},
-      {"joins", coverage.joins},
-      {"side_indexes", coverage.side_indexes},
-      {"split_atomics", fabric.split_atomics},
-      {"unknown_atomics", fabric.unknown_atomics},
-      {"ended_unknown", coverage.ended_unknown},
-      {"cut_links", coverage.cuts},
-      {"restarts", coverage.restarts},
-      {"lost_memories", coverage.losses},
-      {"retries", coverage.retries},
-      {"undecided", coverage.undecided},
-      {"lost_bytes", coverage.lost_bytes},
-      {"inherited_blocks", coverage.inherited_blocks},
-      {"out_of_memory", coverage.out_of_memory},
-      {"recyclings", coverage.recyclings},
-      {"recycled_chunks", coverage.recycled_chunks},
-  };
+  Counts counts = {{"runs", coverage.runs}, {"operations", coverage.operations}};
+  add_fabric_counts(coverage, counts);
+  counts.insert(counts.end(), {{"kills", coverage.kills},
+                               {"pauses", coverage.pauses},
+                               {"fenced", fabric.fenced},
+                               {"settlers_killed", coverage.settlers_killed},
+                               {"recyclers_killed", coverage.recyclers_killed},
+                               {"leaves", coverage.leaves},
+                               {"drops", coverage.drops},
+                               {"side_indexes", coverage.side_indexes},
+                               {"unknown_atomics", fabric.unknown_atomics},
+                               {"ended_unknown", coverage.ended_unknown},
+                               {"cut_links", coverage.cuts},
+                               {"restarts", coverage.restarts},
+                               {"lost_memories", coverage.losses},
+                               {"retries", coverage.retries},
+                               {"undecided", coverage.undecided},
+                               {"lost_bytes", coverage.lost_bytes},
+                               {"inherited_blocks", coverage.inherited_blocks},
+                               {"out_of_memory", coverage.out_of_memory},
+                               {"recyclings", coverage.recyclings},
+                               {"recycled_chunks", coverage.recycled_chunks}});
   counts.insert(counts.end(), coverage.index.begin(), coverage.index.end());
   return counts;
 }

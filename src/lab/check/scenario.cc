@@ -11,6 +11,7 @@
 
 #include "api/state.h"
 #include "base/random.h"
+#include "fabric/sim/tcp_simulation.h"
 #include "lab/check/history.h"
 #include "lab/check/request.h"
 #include "lab/check/side_indexes.h"
@@ -138,14 +139,29 @@ class Scenario {
 
   // ---- Setting up
 
+  bool over_tcp() const { return plan_.fabric == CheckedFabric::kTcp; }
+
+  Result<std::unique_ptr<Simulation>> make_simulation() const {
+    constexpr std::uint32_t kOnChipBytes = 4096;
+    if (over_tcp()) {
+      return fabric::sim::make_tcp_simulation({.node_bytes = node_bytes(),
+                                               .nodes = plan_.memory_nodes,
+                                               .onchip_bytes = kOnChipBytes,
+                                               .native_masked_cas = plan_.native_masked_cas,
+                                               .sockets = plan_.sockets,
+                                               .timeout = plan_.timeout});
+    }
+    return Simulation::make({.bytes = node_bytes() * plan_.memory_nodes,
+                             .nodes = plan_.memory_nodes,
+                             .native_masked_cas = plan_.native_masked_cas,
+                             .huge_pages = false,
+                             .onchip_bytes = kOnChipBytes,
+                             .adversary = plan_.adversary,
+                             .grows = plan_.faults.has(Fault::kJoin)});
+  }
+
   bool set_up() {
-    auto made = Simulation::make({.bytes = node_bytes() * plan_.memory_nodes,
-                                  .nodes = plan_.memory_nodes,
-                                  .native_masked_cas = plan_.native_masked_cas,
-                                  .huge_pages = false,
-                                  .onchip_bytes = 4096,
-                                  .adversary = plan_.adversary,
-                                  .grows = plan_.faults.has(Fault::kJoin)});
+    auto made = make_simulation();
     if (!made) return complain("the simulation", made.error());
     simulation_ = std::move(*made);
     side_indexes_.emplace(
@@ -179,9 +195,13 @@ class Scenario {
   }
 
   Node* add_node() {
-    auto fabric = simulation_->attach();
-    const ClientId client = fabric->client();
-    auto pool = api::PoolState::open_pool(std::move(fabric), pool_options());
+    auto fabric = simulation_->open_client();
+    if (!fabric) {
+      if (!excused(fabric.error().code())) complain("coming in", fabric.error());
+      return nullptr;
+    }
+    const ClientId client = (*fabric)->client();
+    auto pool = api::PoolState::open_pool(std::move(*fabric), pool_options());
     if (!pool) {
       if (!excused(pool.error().code())) complain("opening the pool", pool.error());
       return nullptr;
@@ -361,6 +381,8 @@ class Scenario {
         if (faults.has(Fault::kPause)) return true;  // what is under way when one is shut out
         [[fallthrough]];
       case ErrorCode::kUnavailable:
+        // Who stood still for longer than a memory node waits finds a connection closed.
+        if (over_tcp() && faults.has(Fault::kPause)) return true;
         return faults.has(Fault::kCut) || faults.has(Fault::kRestart) || faults.has(Fault::kLose);
       case ErrorCode::kFenced:
         return faults.breaks();
@@ -403,7 +425,7 @@ class Scenario {
     }
     schedule(Fault::kKill, 3, [this] { schedule_kill(); });
     schedule(Fault::kPause, 3, [this] { at(some_time(), [this] { pause(); }); });
-    schedule(Fault::kCut, 6, [this] { at(some_time(), [this] { cut(); }); });
+    schedule(Fault::kCut, over_tcp() ? 24 : 6, [this] { at(some_time(), [this] { cut(); }); });
     schedule(Fault::kRestart, 2, [this] { at(some_time(), [this] { restart(false); }); });
     if (plan_.faults.has(Fault::kLose)) at(some_time(), [this] { restart(true); });
     schedule(Fault::kLeave, 2, [this] {
@@ -415,6 +437,9 @@ class Scenario {
     });
     schedule(Fault::kDrop, 4,
              [this] { schedule_departure([this](Node& node) { dropping_.push_back(&node); }); });
+    if (over_tcp() && plan_.faults.has(Fault::kKill)) {
+      for (std::uint64_t i = random_.below(4); i > 0; --i) at(some_time(), [this] { ++visits_; });
+    }
     schedule(Fault::kJoin, 2, [this] { at(some_time(), [this] { join_memory(); }); });
     if (plan_.faults.has(Fault::kKill)) {
       watch_.on_settling(
@@ -496,13 +521,16 @@ class Scenario {
 
   void cut() {
     if (faults_over_) return;
-    const Time lasts = 1 + random_.below(random_.below(4) == 0 ? 2 * kLeaseTime : kMillisecond);
+    Time lasts = 1 + random_.below(random_.below(4) == 0 ? 2 * kLeaseTime : kMillisecond);
+    // Often for longer than a client waits: then the outcome is unknown to it.
+    if (over_tcp()) lasts *= 1 + random_.below(4);
     Node& node = some_node();
     const NodeId memory_node = some_memory_node();
     simulation_->cut_link(node.client, memory_node, lasts);
     // Heartbeats are on memory node 0. Who leaves must reach all of them.
     node.struck |= memory_node == 0 || node.left;
-    note_fault(lasts + kBuried,
+    const Time settles = over_tcp() ? 2 * lasts : lasts;  // until what was held back has come
+    note_fault(settles + kBuried,
                fmt::format("the link of compute node {} and memory node {} is cut for {} us",
                            node.client, memory_node, lasts / kMicrosecond));
     ++outcome_.coverage.cuts;
@@ -605,7 +633,9 @@ class Scenario {
   }
 
   // Something waits that lets time pass itself.
-  bool called_for() const { return replacements_ > 0 || !leaving_.empty() || !dropping_.empty(); }
+  bool called_for() const {
+    return replacements_ + visits_ > 0 || !leaving_.empty() || !dropping_.empty();
+  }
 
   void work() {
     while (!finished() || called_for()) {
@@ -616,6 +646,8 @@ class Scenario {
       drop_workers();
       let_leave();
       replace();
+      // Each message that it sends on its way in may be its last.
+      for (; visits_ > 0; --visits_) simulation_->visit(1 + random_.below(6));
       if (something || last_fault_ + kPatience > limit) continue;
       if (outcome_.coverage.operations > begun) continue;
       problem(fmt::format("nothing has ended for {} ms:{}", kPatience / kMillisecond, pending()));
@@ -777,8 +809,10 @@ class Scenario {
     }
     const auto count = [&] {
       simulation_->set_instant(true);
+      simulation_->set_alone(true);
       auto counted = inspector.pool->state().run(
           [&](pool::Operation& op) { return pool::take_census(op, living); });
+      simulation_->set_alone(false);
       simulation_->set_instant(false);
       return counted;
     };
@@ -902,8 +936,10 @@ class Scenario {
     for (Node& node : nodes_) {
       if (node.client != 0) simulation_->release(node.client);
     }
-    simulation_->set_instant(true);
+    if (!over_tcp()) simulation_->set_instant(true);  // how they leave is of interest there
     nodes_.clear();
+    if (outcome_.failed()) return;
+    for (std::string& each : simulation_->left_behind()) problem(std::move(each));
   }
 
   const CheckPlan& plan_;
@@ -918,6 +954,7 @@ class Scenario {
   std::optional<SideIndexes> side_indexes_;
   std::deque<Node> nodes_;
   unsigned replacements_ = 0;
+  unsigned visits_ = 0;  // of those who die on their way in
   std::vector<Node*> leaving_;
   std::vector<Node*> dropping_;
   std::uint64_t cut_short_ = 0;  // tasks that were destroyed

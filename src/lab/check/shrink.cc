@@ -90,7 +90,7 @@ class Shrinker {
 
   // True where it fails as well: it is the smallest now.
   bool try_plan(FaultSet faults, const CheckSizes& sizes) {
-    auto candidate = draw_plan(plan().seed, plan().index_words, faults, sizes);
+    auto candidate = draw_plan(plan().seed, plan().index_words, faults, sizes, plan().fabric);
     if (!candidate || over() || !tried_.insert(candidate->command()).second) return false;
     ++shrunk_.runs;
     progress_.show("shrinking", shrunk_.runs, options_.most_runs, Clock::now() - began_);
