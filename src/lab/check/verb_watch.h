@@ -21,6 +21,12 @@ class VerbWatch final : public fabric::sim::TraceSink {
 
   // Called when a client has taken a dead one's slot, to give back what that one held.
   void on_settling(std::function<void(fabric::ClientId)> action) { settling_ = std::move(action); }
+  // Called when a client has given up its own slot.
+  void on_leaving(std::function<void(fabric::ClientId)> action) { leaving_ = std::move(action); }
+  // Called when a verb of a client takes effect that the client does not wait for any more.
+  void on_late(std::function<void(fabric::ClientId, fabric::Address)> action) {
+    late_ = std::move(action);
+  }
   // Atomics of unknown outcome on words that hand out memory: chunks and shared stacks.
   std::uint64_t unknown_takings() const { return unknown_takings_; }
   // WRITEs that failed where a slot's ledger begins: pages that may not be part of it.
@@ -32,6 +38,9 @@ class VerbWatch final : public fabric::sim::TraceSink {
     if (fabric::is_atomic(traced.verb->kind)) look_at(traced.client, *traced.verb);
     if (traced.verb->kind == fabric::VerbKind::kWrite) look_at_write(*traced.verb);
     if (observer_ != nullptr) observer_->verb(traced);
+  }
+  void late(fabric::ClientId client, const fabric::Verb& verb) override {
+    if (late_) late_(client, verb.target);
   }
 
  private:
@@ -45,7 +54,10 @@ class VerbWatch final : public fabric::sim::TraceSink {
       return;
     const pool::Slot before = pool::Slot::from_word(verb.compare);
     const pool::Slot after = pool::Slot::from_word(verb.swap);
-    if (before.state == pool::SlotState::kAlive && before.client == client) left_.insert(client);
+    if (before.state == pool::SlotState::kAlive && before.client == client) {
+      left_.insert(client);
+      if (leaving_) leaving_(client);
+    }
     if (settling_ && after.state == pool::SlotState::kSettling) settling_(client);
   }
 
@@ -65,6 +77,8 @@ class VerbWatch final : public fabric::sim::TraceSink {
 
   CheckObserver* const observer_;
   std::function<void(fabric::ClientId)> settling_;
+  std::function<void(fabric::ClientId)> leaving_;
+  std::function<void(fabric::ClientId, fabric::Address)> late_;
   std::set<fabric::ClientId> left_;
   std::uint64_t unknown_takings_ = 0;
   std::uint64_t unknown_ledgers_ = 0;
