@@ -31,7 +31,12 @@ Faults: tear (lines of READs and WRITEs interleave), delay (batches are held up)
 compute nodes), cut (of links), restart and lose (of memory nodes, with and without their memory),
 leave (compute nodes close their pool), drop (of workers with their tasks), indexes (others are
 created, used and dropped beside), join (of memory nodes), atomics (their load and store are two
-moments for WRITEs). Each run has some of those that are allowed.
+moments for WRITEs). Each run has some of those that are allowed. Fences take time, and fail at
+memory nodes that are out of reach.
+
+A write of unknown outcome may take effect until its compute node is fenced, has left, or has nothing
+under way; not later. Memory that is lost must be explained by the faults of the run, and the failure
+says by which. After lose, neither memory nor structure is judged. docs/simulation.md has the rest.
 
 With --fabric tcp, tear cuts what is sent and received into pieces, delay holds segments up, and cut
 is whatever may become of a connection: held back one way or both, reset, half closed, dead without
@@ -49,7 +54,7 @@ Examples:
   pando check --index sherman --seeds 1..20000 --faults tear,kill
   pando check --fabric tcp --seeds 1..2000
   pando check --seeds 1..1 --minutes 60 --keep-going
-  pando check --seed 17 --ops 10 --trace /tmp/seventeen)";
+  pando check --index sherman --seed 17 --ops 10 --trace /tmp/seventeen)";
 
 Result<std::uint64_t> parse_seed(std::string_view option, std::string_view text) {
   return base::parse_unsigned(option, text, 0, CampaignOptions::kMaxSeed);

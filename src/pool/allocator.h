@@ -79,6 +79,8 @@ class Allocator {
   // For checks: every block that this compute node knows to be free or retired, but those that it
   // has written to far memory.
   std::vector<FreeRun> held() const;
+  // For checks: whether the memory there is in a block that this compute node may use again now.
+  bool may_reuse(fabric::Address at) const;
   // For checks: blocks that were never used begin with an incarnation behind this one, so that what
   // is counted in fewer bits (births, versions) wraps around soon. REQUIRES: none was allocated.
   void begin_incarnations_at(std::uint32_t last);

@@ -81,6 +81,25 @@ std::uint64_t Allocator::State::waiting() {
   return count;
 }
 
+bool Allocator::may_reuse(fabric::Address at) const {
+  const std::scoped_lock lock(state_->mutex);
+  const auto has = [at](const Block& first, std::uint32_t count) {
+    return at.node() == first.address.node() && at.offset() >= first.address.offset() &&
+           at.offset() - first.address.offset() < count * first.bytes();
+  };
+  for (std::size_t i = 0; i < kClasses; ++i) {
+    for (const FreeRun& run : state_->free.held(kind_at(i), size_class_at(i))) {
+      if (has(run.block, run.count)) return true;
+    }
+  }
+  bool found = false;
+  state_->retired.for_each([&](const Block& block, std::uint64_t stamp) {
+    found = state_->safe(stamp) && has(block, 1);
+    return !found;
+  });
+  return found;
+}
+
 std::vector<FreeRun> Allocator::held() const {
   const std::scoped_lock lock(state_->mutex);
   std::vector<FreeRun> all;

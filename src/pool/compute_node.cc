@@ -116,7 +116,8 @@ Task<Result<bool>> ComputeNode::come_to_rest(Session& session) {
       const Status settled = rests ? co_await unsettled_.settle(op) : Status{};
       const Result<bool> given = freed && settled ? co_await allocator_.give_back_all(op)
                                                   : Result<bool>(fail(ErrorCode::kUnavailable));
-      if (given && (!unsettled_.any() || !rests)) co_return given;
+      if (!rests) co_return given.value_or(false);
+      if (given && !unsettled_.any()) co_return given;
       if (session.worker().now() >= until) {
         co_return freed ? settled ? given : Result<bool>(fail(settled.error()))
                         : Result<bool>(fail(freed.error()));

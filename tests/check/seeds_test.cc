@@ -116,6 +116,12 @@ TEST(Seeds, ThatFailedOnce) {
       {62432, "tear,delay,pause,cut,restart", {3, 4, 2, 2, 10, 64}, "chime"},
       // Readers of a leaf whose fence was in lost memory looked again until their time was up.
       {787192, "tear,delay,kill,lose", {2, 2, 3, 2, 8, 128}, "chime"},
+      // Who left while it fenced another one was taken for dead: its heart had stopped.
+      {4977, "all", {}, "chime"},
+      // A drop of unknown outcome blocked the index's name.
+      {2524, "all", {}},
+      // Memory nodes that joined with smaller ids than others counted as lost.
+      {3787, "all", {}, "chime"},
   };
   for (const Found& found : all) {
     const CampaignReport report = run_seeds({.indexes = {found.index},

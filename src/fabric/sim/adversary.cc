@@ -391,7 +391,7 @@ class Adversary final : public Network, private EventHandler {
                 .serial = ++ghosts_seen_,
                 .flight = flight.serial,
                 .left = cluster_.last_serial(),
-                .lasting = fates_.below(4) == 0};
+                .lasting = fates_.below(2) == 0};
     for (std::size_t i = flight.next_step; i < flight.steps.size(); ++i) {
       const Step& step = flight.steps[i];
       Verb& verb = (*flight.batch)[step.verb];
@@ -434,6 +434,7 @@ class Adversary final : public Network, private EventHandler {
     Ghost::Remains& step = ghost.steps[ghost.next++];
     MemoryNode& node = cluster_.nodes[ghost.node];
     ++cluster_.coverage.late;
+    if (cluster_.trace != nullptr) cluster_.trace->late(ghost.client->id, step.verb);
     if (step.verb.kind == VerbKind::kWrite) {
       std::memcpy(node.at(step.verb.target.offset()) + step.begin, step.bytes.data(),
                   step.bytes.size());

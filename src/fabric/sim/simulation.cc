@@ -214,6 +214,22 @@ bool Simulation::nothing_under_way(ClientId id) const {
   return client.flights == nullptr && !cluster_->network->haunts(client);
 }
 
+std::optional<NodeId> Simulation::busy_node(ClientId id) const {
+  for (const Flight* flight = cluster_->find(id)->flights; flight != nullptr;
+       flight = flight->next) {
+    for (const Verb& verb : flight->batch->verbs()) {
+      if (verb.kind != VerbKind::kRead && verb.outcome == Outcome::kPending) {
+        return verb.target.node();
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+bool Simulation::haunts(ClientId client) const {
+  return cluster_->network->haunts(*cluster_->find(client));
+}
+
 const Coverage& Simulation::coverage() const { return cluster_->coverage; }
 void Simulation::set_trace(TraceSink* sink) { cluster_->trace = sink; }
 

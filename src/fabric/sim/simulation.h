@@ -98,6 +98,8 @@ class TraceSink {
   virtual ~TraceSink() = default;
   // The verbs of a batch, in order, when it ends.
   virtual void verb(const TracedVerb& verb) = 0;
+  // A WRITE or an atomic, or a part of it, takes effect now though its batch has ended.
+  virtual void late(ClientId /*client*/, const Verb& /*verb*/) {}
 };
 
 // Which steps count. WRITEs of several lines are new nodes, splits and merges.
@@ -151,6 +153,10 @@ class Simulation {
   // Nothing of the client can take effect any more at any memory node, but what it posts from now
   // on.
   virtual bool nothing_under_way(ClientId client) const;
+  // A memory node where the client has a WRITE or an atomic under way, if there is any.
+  virtual std::optional<NodeId> busy_node(ClientId client) const;
+  // Something of the client may yet take effect that it does not wait for any more.
+  virtual bool haunts(ClientId client) const;
 
   // A client comes in and dies on its way, or when it has. REQUIRES: called outside of events.
   virtual void visit(std::uint64_t /*steps*/) {}

@@ -94,6 +94,9 @@ class TcpSimulation final : public Simulation, private EventHandler, private tcp
     const Client& client = clients_.at(id);
     return client.batches == 0 && !network_.anything_from(*client.machine);
   }
+  // Of segments it is not known here whether they hold verbs: neither can be told.
+  std::optional<NodeId> busy_node(ClientId /*client*/) const override { return std::nullopt; }
+  bool haunts(ClientId /*client*/) const override { return false; }
   void visit(std::uint64_t steps) override;
   std::vector<std::string> left_behind() override;
   const Coverage& coverage() const override;

@@ -51,6 +51,7 @@ constexpr std::uint64_t kTakenAtOnce = 8 * pool::kChunkBytes;
 constexpr std::uint64_t kLargestBlock = 8 << 10;
 // Births count in 22 bits, versions in the lowest 14 of the same.
 constexpr std::uint32_t kLastBirth = (1u << 22) - 4;
+constexpr Time kLongestCut = 8 * kLeaseTime;
 constexpr unsigned kStruck = 2;  // at most, in a run
 // Of a history, before it is given up as too hard: a second or so.
 constexpr std::size_t kConfigurations = 300'000;
@@ -176,9 +177,27 @@ class Scenario {
     simulation_->set_instant(false);
     watch_.on_trespass(node_bytes(), [this](const std::string& what) { problem(what); });
     simulation_->set_trace(&watch_);
+    watch_.on_leaving([this](ClientId client) {
+      if (!simulation_->haunts(client)) return;
+      problem(fmt::format("compute node {} has left, though verbs of it may yet happen", client));
+    });
+    watch_.on_late([this](ClientId client, fabric::Address at) { look_at_late(client, at); });
     let_time_pass(kLeaseTime / 2);  // they have been there for a while, and told what they hold
     for (Node& node : nodes_) start(node);
     return true;
+  }
+
+  // What a verb may yet change is not to be used again, but by its own client, which can do so only
+  // by a verb that settles it.
+  void look_at_late(ClientId client, fabric::Address at) {
+    for (const Node& node : nodes_) {
+      if (node.client == client || node.absent() || simulation_->is_fenced(node.client)) continue;
+      if (!node.allocator().may_reuse(at)) continue;
+      problem(
+          fmt::format("a verb of compute node {} changes memory node {}, offset {:#x}, which "
+                      "compute node {} holds free",
+                      client, at.node(), at.offset(), node.client));
+    }
   }
 
   bool complain(std::string_view what, const Error& error) {
@@ -526,6 +545,12 @@ class Scenario {
     if (over_tcp()) lasts *= 1 + random_.below(4);
     Node& node = some_node();
     const NodeId memory_node = some_memory_node();
+    // Nobody is taken for dead who reaches memory node 0, so that others go on for long.
+    const bool for_long = memory_node != 0 && fates_.below(3) == 0;
+    cut(node, memory_node, for_long ? 1 + fates_.below(kLongestCut) : lasts);
+  }
+
+  void cut(Node& node, NodeId memory_node, Time lasts) {
     simulation_->cut_link(node.client, memory_node, lasts);
     // Heartbeats are on memory node 0. Who leaves must reach all of them.
     node.struck |= memory_node == 0 || node.left;
@@ -594,6 +619,12 @@ class Scenario {
       const auto other = std::ranges::find_if(nodes_, stays);
       if (other == nodes_.end()) continue;
       if (random_.below(3) == 0) hold_epoch(*other);
+      // In the middle of what it does, so that it has something to prove.
+      if (plan_.faults.has(Fault::kCut) && random_.below(2) == 0) {
+        const NodeId somewhere = some_memory_node();
+        cut(*node, simulation_->busy_node(node->client).value_or(somewhere),
+            1 + random_.below(2 * kLeaseTime));
+      }
       leave(*node);
       if (random_.below(2) == 0) ++replacements_;
     }

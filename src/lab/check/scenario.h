@@ -9,6 +9,7 @@
 //  2. No operation answers an error that the faults do not explain, or hangs.
 //  3. The structure is sound (Index::check), and every key can still be written.
 //  4. Nobody is taken for dead who did not die, stand still, or lose its link to the heartbeats.
+//     Who leaves has nothing under way any more, and no verb changes what others hold free.
 //  5. Where nothing broke and no task was cut short, no block is lost: with the index dropped, as
 //     many have been freed as were allocated, and all memory that was ever handed out is free or
 //     has a page of a ledger. Else no more is lost than each fault may cost (Losses in

@@ -35,6 +35,12 @@ class VerbWatch final : public fabric::sim::TraceSink {
     node_bytes_ = node_bytes;
     trespass_ = std::move(action);
   }
+  // Called when a client has given up its own slot.
+  void on_leaving(std::function<void(fabric::ClientId)> action) { leaving_ = std::move(action); }
+  // Called when a verb of a client takes effect that the client does not wait for any more.
+  void on_late(std::function<void(fabric::ClientId, fabric::Address)> action) {
+    late_ = std::move(action);
+  }
   // Atomics of unknown outcome on words that hand out memory: chunks and shared stacks.
   std::uint64_t unknown_takings() const { return unknown_takings_; }
   // WRITEs that failed where a slot's ledger begins: pages that may not be part of it.
@@ -49,6 +55,9 @@ class VerbWatch final : public fabric::sim::TraceSink {
       look_at_chunks(traced.client, *traced.verb);
     }
     if (observer_ != nullptr) observer_->verb(traced);
+  }
+  void late(fabric::ClientId client, const fabric::Verb& verb) override {
+    if (late_) late_(client, verb.target);
   }
 
  private:
@@ -66,7 +75,10 @@ class VerbWatch final : public fabric::sim::TraceSink {
       return;
     const pool::Slot before = pool::Slot::from_word(verb.compare);
     const pool::Slot after = pool::Slot::from_word(verb.swap);
-    if (before.state == pool::SlotState::kAlive && before.client == client) left_.insert(client);
+    if (before.state == pool::SlotState::kAlive && before.client == client) {
+      left_.insert(client);
+      if (leaving_) leaving_(client);
+    }
     if (settling_ && after.state == pool::SlotState::kSettling) settling_(client);
   }
 
@@ -112,6 +124,8 @@ class VerbWatch final : public fabric::sim::TraceSink {
   std::map<std::pair<fabric::NodeId, std::size_t>, int> free_chunks_;
   std::function<void(fabric::ClientId)> settling_;
   std::function<void(fabric::ClientId)> recycling_;
+  std::function<void(fabric::ClientId)> leaving_;
+  std::function<void(fabric::ClientId, fabric::Address)> late_;
   std::set<fabric::ClientId> left_;
   std::uint64_t unknown_takings_ = 0;
   std::uint64_t unknown_ledgers_ = 0;
