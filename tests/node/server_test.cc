@@ -510,6 +510,17 @@ TEST(Generations, ANewerOneEndsTheConnectionsOfOlderOnes) {
   EXPECT_THAT(late.error().detail(), HasSubstr("renewed"));
   EXPECT_TRUE(newer.stay(true, 20s)) << "it goes on";
   EXPECT_TRUE(open(client, 0, false)) << "those without verbs have no generation";
+  // What was said over an older connection must not be heard after what a newer one says.
+  const auto control = [&] {
+    return wire::ControlLink::open(place, "", "",
+                                   {.client = client, .purpose = wire::Purpose::kControl}, 20s);
+  };
+  auto before = control().value();
+  EXPECT_TRUE(before.stay(true, 20s));
+  auto after = control().value();
+  EXPECT_FALSE(before.stay(true, 20s));
+  EXPECT_TRUE(after.stay(false, 20s));
+  EXPECT_TRUE(newer.stay(true, 20s)) << "and verbs go on";
   const auto unknown = open(client + 7, 1, false);
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().code(), ErrorCode::kFenced);

@@ -161,6 +161,16 @@ Status Server::Loop::join(ClientId client) {
 // What it has sent over older connections must not happen after what comes over this one; and an
 // older one that comes late must not be let in, for the same reason.
 Status Server::Loop::renew(const Connection& connection) {
+  if (connection.purpose == wire::Purpose::kControl) {  // of which a client has one
+    for (auto& [descriptor, other] : connections_) {
+      const bool control = other->purpose == wire::Purpose::kControl ||
+                           (other->purpose == wire::Purpose::kVerbs && other->generation == 0);
+      if (control && other->client == connection.client && other->is_in() &&
+          other.get() != &connection) {
+        shut(*other);
+      }
+    }
+  }
   if (connection.generation == 0) return {};
   std::uint32_t& newest = generations_[connection.client];
   if (connection.generation < newest && !base::mutated(base::Mutant::kOldGeneration)) {
