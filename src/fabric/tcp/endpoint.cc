@@ -49,8 +49,8 @@ void LinkedEndpoint::abandon() {
   while (flights_ > 0 && worker().now() < until) {
     std::vector<pollfd> waiting;
     add_descriptors(waiting);
-    constexpr auto kBetweenLooks = std::chrono::milliseconds(1);
-    cluster_->options().network->wait(waiting, worker().now() + kBetweenLooks, &worker());
+    constexpr auto kBetweenPolls = std::chrono::milliseconds(1);
+    cluster_->options().network->wait(waiting, worker().now() + kBetweenPolls, &worker());
     poll();
   }
   for (const auto& link : links_) {
