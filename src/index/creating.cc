@@ -79,7 +79,7 @@ Task<Status> build(Session& session, Tree& tree) {
   }
 }
 
-// An error: it is not there, or will not be for long.
+// An error: it is not there, or nobody knows; then the next create or drop of the name finds out.
 Task<Status> publish(Session& session, const IndexRecord& record, Tree& tree) {
   pool::Catalogue& catalogue = session.node().catalogue();
   Status withdrawn;

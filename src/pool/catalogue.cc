@@ -242,13 +242,14 @@ Task<Status> Catalogue::withdraw(Operation& op, const IndexRecord& record) {
                                      entry_word(record.index_id, EntryState::kDropping));
   if (!withdrawn && withdrawn.error().code() != ErrorCode::kNotFound) {
     change_later(record.entry, entry_word(record.index_id, EntryState::kCreating), 0);
-    change_later(record.entry, entry_word(record.index_id, EntryState::kDropping), 0);
+    give_up_making(record.entry);  // where it is half dropped, others go on
   }
   if (!withdrawn) drops_no_more(record);
   co_return withdrawn;
 }
 
-// No other entry ever has this word, so it is as good as a lock's.
+// Only its maker changes an entry from that word, so it is as good as a lock's. REQUIRES: `from` is
+// of an index that this compute node creates, or drops and has dropped.
 void Catalogue::change_later(std::size_t entry, std::uint64_t from, std::uint64_t to) {
   node_.abandoned_locks().add(state_address(entry), from, ~std::uint64_t{0}, to);
   node_.kick();
@@ -308,6 +309,12 @@ Task<Status> Catalogue::take_marks_back(Operation& op, bool patient) {
   any_unsure_.store(false);
   Status all;
   for (std::size_t entry = 0; entry < kMaxIndexes; ++entry) {
+    if (undo_[entry].load() != 0) {
+      if (Status undone = co_await undo_drop(op, entry); !undone) {
+        any_unsure_.store(true);
+        all = undone;
+      }
+    }
     if (!unsure_[entry].exchange(false) || opened_[entry].load() > 0) continue;
     if (Status cleared = co_await mark_user(op, entry, false); !cleared) {
       doubt(entry);
@@ -316,6 +323,27 @@ Task<Status> Catalogue::take_marks_back(Operation& op, bool patient) {
   }
   const Status released = co_await lock.release(op);
   co_return all ? released : all;
+}
+
+// An index that this compute node may have begun to drop is live again. Others may be dropping it
+// by now, with the same word: the maker tells.
+Task<Status> Catalogue::undo_drop(Operation& op, std::size_t entry) {
+  const std::uint32_t id = undo_[entry].load();
+  const std::uint64_t dropping = entry_word(id, EntryState::kDropping);
+  Buffer buffer = op.buffer(16);
+  Batch look(op.cost());
+  look.read(state_address(entry), buffer.data(), 8);
+  look.read(maker_address(entry), buffer.data() + 8, 8);
+  if (Status read = co_await op.submit(look); !read) co_return read;
+  std::array<std::uint64_t, 2> seen{};
+  std::memcpy(seen.data(), buffer.data(), sizeof(seen));
+  if (seen[0] == dropping && seen[1] == node_.membership().self()) {
+    Batch batch(op.cost());
+    batch.compare_swap(state_address(entry), dropping, entry_word(id, EntryState::kLive));
+    if (Status undone = co_await op.submit(batch); !undone) co_return undone;
+  }
+  undo_[entry].store(0);
+  co_return Status{};
 }
 
 // By compare-and-swap, as newcomers clear their bits without the lock.
@@ -420,7 +448,8 @@ Task<Result<IndexRecord>> Catalogue::drop_found(Operation& op, const Found& foun
 bool Catalogue::unsettled(const Found& found) const {
   const AbandonedLocks& locks = node_.abandoned_locks();
   return found.place &&
-         (locks.pending(state_address(*found.place)) || locks.pending(maker_address(*found.place)));
+         (locks.pending(state_address(*found.place)) ||
+          locks.pending(maker_address(*found.place)) || undo_[*found.place].load() != 0);
 }
 
 // Whoever began to drop the index has given up, or can do nothing any more.
@@ -428,10 +457,10 @@ Task<Result<bool>> Catalogue::half_dropped(Operation& op, const Found& found) {
   if (!found.place || entry_state(found.entry.state_word) != EntryState::kDropping) {
     co_return false;
   }
+  // Whatever the entry says of its maker: who has paused may not have heard of it yet.
+  if (dropping_[*found.place].load() == entry_id(found.entry.state_word)) co_return false;
   const auto maker = static_cast<OwnerId>(found.entry.maker_word);
-  if (maker == node_.membership().self()) {
-    co_return dropping_[*found.place].load() != entry_id(found.entry.state_word);
-  }
+  if (maker == node_.membership().self()) co_return true;
   if (maker == 0) co_return true;
   co_return co_await node_.membership().gone(op, maker);
 }
@@ -447,8 +476,13 @@ Task<Result<IndexRecord>> Catalogue::drop_in(Operation& op, const Found& found) 
   if (Status marked = co_await op.submit(batch); !marked) {
     // Nothing of it is freed yet: it becomes what it was. Where somebody has begun before, it stays
     // as it is, to be gone on with.
-    if (begins) change_later(record.entry, dropping, found.entry.state_word);
-    if (!begins) give_up_making(record.entry);
+    if (!begins) {
+      give_up_making(record.entry);
+    } else if (batch[1].outcome != fabric::Outcome::kNotExecuted) {
+      undo_[record.entry].store(record.index_id);
+      any_unsure_.store(true);
+      node_.kick();
+    }
     co_return fail(marked.error());
   }
   if (!batch[1].succeeded()) co_return fail(corrupt(record.entry));

@@ -12,7 +12,8 @@
 //
 // What ends with an unknown outcome does not block a name for as long as this compute node lives:
 // an entry that it may have begun to create is emptied by its housekeeper (abandoned_locks.h), and
-// so is its mark as a user of an index that it does not use (tidy()).
+// so is its mark as a user of an index that it does not use; one that it may have begun to drop is
+// live again (tidy()).
 //
 // Names are 1 to kMaxIndexName bytes of UTF-8 without control characters (U+0000 to U+001F,
 // U+007F). Thread-safe.
@@ -102,6 +103,7 @@ class Catalogue {
                                                     bool live_too);
   Task<Result<IndexRecord>> drop_found(Operation& op, const Found& found, std::string_view name,
                                        bool live_too);
+  Task<Status> undo_drop(Operation& op, std::size_t entry);
   void give_up_making(std::size_t entry);
   void drops_no_more(const IndexRecord& record);
   Task<Result<IndexRecord>> drop_in(Operation& op, const Found& found);
@@ -119,7 +121,9 @@ class Catalogue {
   std::array<std::atomic<std::uint32_t>, kMaxIndexes> opened_{};
   // This compute node may be marked as a user, though opened_ is 0.
   std::array<std::atomic<bool>, kMaxIndexes> unsure_{};
-  std::atomic<bool> any_unsure_{false};
+  std::atomic<bool> any_unsure_{false};  // of these, or of undo_
+  // Ids of those that this compute node may have begun to drop, and is not dropping; 0: none.
+  std::array<std::atomic<std::uint32_t>, kMaxIndexes> undo_{};
   // Ids of those that a coroutine of this compute node is dropping; 0: none.
   std::array<std::atomic<std::uint32_t>, kMaxIndexes> dropping_{};
 };

@@ -275,9 +275,19 @@ Task<Status> Allocator::State::stash(Operation& op) {
     record.checksum = static_cast<std::uint32_t>(XXH3_64bits(buffer.data(), bytes));
     Batch batch(op.cost());
     batch.write(block->address, buffer.data(), bytes);
-    // Where this fails they are lost, which an unreachable memory node's blocks are as well.
-    if (Status written = co_await op.submit(batch); !written) co_return written;
+    const Status written = co_await op.submit(batch);
     const std::scoped_lock lock(mutex);
+    if (!written) {  // they stay here, and so does what was to hold them
+      const std::uint64_t now = node.epochs().current();
+      for (std::size_t i = 0; i < record.count; ++i) {
+        Block each;
+        std::memcpy(&each, buffer.data() + i * sizeof(Block), sizeof(Block));
+        retired.push(each, now);
+      }
+      retired.push(record.block, now);
+      freed.fetch_add(1, std::memory_order_relaxed);
+      co_return written;
+    }
     stashes.push_back(record);
     node.budget().take(Part::kFreeLists, sizeof(Stash));
   }

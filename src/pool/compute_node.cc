@@ -212,7 +212,12 @@ Task<void> ComputeNode::housekeeping(Session& session) {
   }
   recycler_->serve(false);
   allocator_.stop_fetching();
-  while (!ticker.done() || !fetcher.done()) co_await worker.sleep_for(hurried_beat());
+  while (!ticker.done() || !fetcher.done()) {
+    co_await worker.sleep_for(hurried_beat());
+    if (!ticker.done()) continue;
+    Operation op(session);
+    (void)co_await membership_.beat(op);  // what is still fetched may take long
+  }
 }
 
 // Until the last upkeep has ended, which may take as long as any.

@@ -70,10 +70,12 @@ Task<Fetcher::Answer> Fetcher::fetch(Operation& op, BlockKind kind, std::size_t 
 
 std::shared_ptr<Fetcher::Request> Fetcher::next() {
   const std::scoped_lock lock(mutex_);
-  if (requests_.empty()) return nullptr;
-  std::shared_ptr<Request> request = std::move(requests_.front());
-  requests_.pop_front();
-  return request;
+  while (!requests_.empty()) {
+    std::shared_ptr<Request> request = std::move(requests_.front());
+    requests_.pop_front();
+    if (!request->abandoned) return request;
+  }
+  return nullptr;
 }
 
 void Fetcher::answer(Request& request, Answer answer) {
@@ -91,7 +93,15 @@ Task<void> Fetcher::serve(Session& session) {
   for (;;) {
     if (const std::shared_ptr<Request> request = next()) {
       Operation op(session, &request->cost);
-      answer(*request, co_await allocator_.attempt(op, request->kind, request->size_class));
+      Answer got = co_await allocator_.attempt(op, request->kind, request->size_class);
+      // What does not answer now does not answer the others either: nobody waits for it in turn.
+      const std::optional<Error> silent = !got && got.error().code() == ErrorCode::kUnavailable
+                                              ? std::optional(got.error())
+                                              : std::nullopt;
+      answer(*request, std::move(got));
+      while (const std::shared_ptr<Request> other = silent ? next() : nullptr) {
+        answer(*other, fail(*silent));
+      }
       continue;
     }
     {

@@ -421,7 +421,10 @@ Task<Status> Allocator::State::finish_ledger(Operation& op) {
     if (!lacking) co_return fail(lacking.error());
     const std::size_t room = page_limit - std::min(page_limit, ledger_pages());
     if (*lacking == 0 || room == 0) co_return Status{};
-    if (Status grown = co_await grow_ledger(op, std::min(room, *lacking)); !grown) co_return grown;
+    Status grown = co_await grow_ledger(op, std::min(room, *lacking));
+    // As far as there is room.
+    if (!grown && grown.error().code() == ErrorCode::kOutOfMemory) co_return Status{};
+    if (!grown) co_return grown;
   }
 }
 

@@ -397,6 +397,7 @@ TEST_F(Unheard, ADropThatIsTriedAgainWaitsUntilTheFirstIsTakenBack) {
     auto session = first_.node->make_session(own).value();
     Operation op(*session);
     (void)own.run(first_.node->abandoned_locks().take_back(op));
+    (void)own.run(first_.node->catalogue().tidy(op));
   });
   ASSERT_TRUE(faults_->wait_until_held_up(milliseconds(5000)));
   std::thread again([&] { EXPECT_TRUE(first.begin_drop("a")); });
@@ -407,6 +408,28 @@ TEST_F(Unheard, ADropThatIsTriedAgainWaitsUntilTheFirstIsTakenBack) {
   EXPECT_EQ(code(second.open("a")), ErrorCode::kNotFound) << "its blocks are being freed";
   EXPECT_FALSE(first_.node->abandoned_locks().any());
   keep_house();
+}
+
+// Both use the same word for it.
+TEST_F(Unheard, ADropThatMayHaveBegunDoesNotUndoAnothers) {
+  Calls first{first_};
+  Calls second{second_};
+  first.create("a");
+  faults_->hold_one_up_at(5);
+  std::thread trying([&] { EXPECT_FALSE(first.begin_drop("a")); });
+  ASSERT_TRUE(faults_->wait_until_held_up(milliseconds(5000)));
+  faults_->cut(0, pando::testing::Fate::kNever);
+  faults_->go_on();
+  trying.join();
+  faults_->mend(0);
+  {
+    Operation op(*first_.session);  // the catalogue's lock
+    ASSERT_TRUE(first_.run(first_.node->abandoned_locks().take_back(op)));
+  }
+  const IndexRecord record = second.begin_drop("a").value();
+  keep_house();
+  EXPECT_EQ(code(first.open("a")), ErrorCode::kNotFound) << "its blocks are being freed";
+  EXPECT_TRUE(second.finish_drop(record));
 }
 
 TEST_F(Unheard, ADropThatIsGoneOnWithDoesNotBlockTheName) {

@@ -164,7 +164,8 @@ Status Server::Loop::renew(const Connection& connection) {
   if (connection.purpose == wire::Purpose::kControl) {  // of which a client has one
     for (auto& [descriptor, other] : connections_) {
       const bool control = other->purpose == wire::Purpose::kControl ||
-                           (other->purpose == wire::Purpose::kVerbs && other->generation == 0);
+                           (other->purpose == wire::Purpose::kVerbs && other->generation == 0) ||
+                           (other->purpose == wire::Purpose::kRdma && other->generation == 0);
       if (control && other->client == connection.client && other->is_in() &&
           other.get() != &connection) {
         shut(*other);

@@ -124,7 +124,7 @@ Status Cluster::come_in(NodeId id, std::uint64_t life, const wire::Place& place)
   Node& published = *node;
   publish(std::move(node), welcome.memory_bytes);
   // After it can be seen: whoever says now that the client stays, says it there too.
-  return stays_.load() ? stay_at(published, true) : Status{};
+  return tell(published);
 }
 
 Status Cluster::check_new(const Node& node, const wire::Welcome& welcome) const {
@@ -179,8 +179,9 @@ Status Cluster::meet(const etcd::NodeRecord& record) {
       std::ranges::find(nodes_, record.id, [](const auto& node) { return node->id; });
   if (known == nodes_.end()) return come_in(record.id, record.life, *place);
   // It may have come back elsewhere. One with another memory is not it, whatever etcd says.
-  if ((*known)->life == record.life) (*known)->move_to(*place);
-  return {};
+  if ((*known)->life != record.life) return {};
+  (*known)->move_to(*place);
+  return tell(**known);
 }
 
 void Cluster::watch() {
@@ -228,13 +229,24 @@ Status Cluster::stay(bool stays) {
   Status all;
   for (Node* const node : view_.load()->nodes) {
     if (node == nullptr) continue;
-    if (Status told = stay_at(*node, stays); !told && all) all = told;
+    if (Status told = tell(*node); !told && all) all = told;
   }
   return all;
 }
 
-Status Cluster::stay_at(Node& node, bool stays) {
+// Whether the client stays, unless the node knows.
+Status Cluster::tell(Node& node) {
   const std::scoped_lock lock(node.mutex);
+  const bool stays = stays_.load();
+  if (node.told == stays) return {};
+  node.told.reset();
+  Status told = say(node, stays);
+  if (told) node.told = stays;
+  return told;
+}
+
+// REQUIRES: node.mutex.
+Status Cluster::say(Node& node, bool stays) {
   Status told;
   if (node.control) told = node.control->stay(stays, options_.timeout);
   if (node.control && (told || told.error().code() != ErrorCode::kUnavailable)) return told;

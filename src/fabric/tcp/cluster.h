@@ -37,8 +37,9 @@ class Cluster {
     const NodeId id;
     std::uint64_t life;  // 0 until it is known; then it stays
     std::atomic<std::uint32_t> generation{1};
-    std::mutex mutex;  // of the link
+    std::mutex mutex;  // of what follows
     std::optional<wire::ControlLink> control;
+    std::optional<bool> told = false;  // that the client stays; nothing: nobody knows
 
    private:
     mutable std::mutex place_mutex_;
@@ -87,7 +88,8 @@ class Cluster {
   Status meet(const etcd::NodeRecord& record);
   Status check_new(const Node& node, const wire::Welcome& welcome) const;
   void publish(std::unique_ptr<Node> node, std::uint64_t bytes);
-  Status stay_at(Node& node, bool stays);
+  Status tell(Node& node);
+  Status say(Node& node, bool stays);
   wire::Proof proof(const Node& node, wire::Purpose purpose, bool joins) const;
   void watch();
 

@@ -209,9 +209,13 @@ class BLink {
   Task<Result<Owned>> whole_key(Operation& op, Cell cell);
   static bool outdated(const Error& error) { return error.code() == ErrorCode::kCorrupt; }
   // A cell for a new separator; a long one gets an item.
-  Task<Result<Cell>> make_cell(Operation& op, View key);
-  // Frees what make_cell() took: at once, or when readers are gone.
-  Task<Status> drop_cell(Operation& op, const Cell& cell, bool published);
+  struct NewCell {
+    Cell cell;
+    pool::FreshBlock item;  // of a long key
+  };
+  Task<Result<NewCell>> make_cell(Operation& op, View key);
+  // Retires the item of a long key that nothing leads to any more.
+  Task<Status> drop_cell(Operation& op, const Cell& cell);
   // key < node's high fence. `route`, where given, may save fetching it.
   Task<Result<bool>> reaches(Operation& op, Node<K> node, View key, const Route<K>* route);
 

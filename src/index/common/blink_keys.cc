@@ -21,22 +21,22 @@ Task<Result<typename K::Owned>> BLink<K>::whole_key(Operation& op, Cell cell) {
 }
 
 template <class K>
-Task<Result<typename K::Cell>> BLink<K>::make_cell(Operation& op, View key) {
-  if (K::fits_cell(key)) co_return K::cell(key);
+Task<Result<typename BLink<K>::NewCell>> BLink<K>::make_cell(Operation& op, View key) {
+  if (K::fits_cell(key)) co_return NewCell{K::cell(key), {}};
   if constexpr (K::kType == KeyType::kBytes) {
     Result<PreparedItem> item = co_await write_item(op, key, {});
     if (!item) co_return fail(item.error());
-    item->block.publish();  // a cell is all that knows of it from now on
-    co_return K::long_cell(key.size(), item->pointer, hash_key(key, seed()));
+    co_return NewCell{K::long_cell(key.size(), item->pointer, hash_key(key, seed())),
+                      std::move(item->block)};
   } else {
-    co_return K::cell(key);
+    co_return NewCell{K::cell(key), {}};
   }
 }
 
 template <class K>
-Task<Status> BLink<K>::drop_cell(Operation& op, const Cell& cell, bool published) {
+Task<Status> BLink<K>::drop_cell(Operation& op, const Cell& cell) {
   if (!K::is_long(cell)) co_return Status{};
-  co_return co_await retire_item(op, K::item(cell), published);
+  co_return co_await retire_item(op, K::item(cell));
 }
 
 template <class K>

@@ -171,7 +171,7 @@ Task<Status> BLink<K>::merge_children(Operation& op, NodeRef parent_ref, InnerNo
   locks_.unlocked(parent_lock);
   merged = true;
   retire(right_ref, level, right.version());
-  if (level == 0) co_return co_await drop_cell(op, right.low(), true);
+  if (level == 0) co_return co_await drop_cell(op, right.low());
   co_return Status{};
 }
 

@@ -101,16 +101,8 @@ Task<Result<std::vector<std::optional<std::string>>>> fetch_keys(
   co_return std::move(keys);
 }
 
-Task<Status> retire_item(Operation& op, pool::ItemPointer pointer, bool published) {
-  if (published) co_return co_await retire_items(op, {&pointer, 1});
-  fabric::Batch batch(op.cost());
-  const fabric::Buffer header = op.buffer(sizeof(pool::ItemHeader));
-  batch.read(pointer.address(), header.data(), sizeof(pool::ItemHeader));
-  Status status = co_await op.submit(batch);
-  if (!status) co_return status;
-  const auto* item = reinterpret_cast<const pool::ItemHeader*>(header.data());
-  op.node().allocator().release(pool::item_block(pointer, item->incarnation));
-  co_return Status{};
+Task<Status> retire_item(Operation& op, pool::ItemPointer pointer) {
+  co_return co_await retire_items(op, {&pointer, 1});
 }
 
 Task<Status> retire_items(Operation& op, std::span<const pool::ItemPointer> pointers) {

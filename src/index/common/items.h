@@ -57,9 +57,8 @@ Task<Result<std::vector<FetchedItem>>> fetch_items(Operation& op,
 Task<Result<std::vector<std::optional<std::string>>>> fetch_keys(
     Operation& op, std::span<const pool::ItemPointer> pointers);
 
-// Retires (published: readers may hold it) or frees an item that is known by pointer alone: reads
-// its incarnation first.
-Task<Status> retire_item(Operation& op, pool::ItemPointer pointer, bool published = true);
+// Retires items that are known by pointer alone: reads their incarnations first.
+Task<Status> retire_item(Operation& op, pool::ItemPointer pointer);
 Task<Status> retire_items(Operation& op, std::span<const pool::ItemPointer> pointers);
 // What is to be retired: their incarnations are read.
 Task<Result<std::vector<pool::Block>>> item_blocks(Operation& op,

@@ -185,19 +185,19 @@ Task<Status> LeafTree<K, L>::split(Operation& op, const NodeRef& ref, L leaf, No
   if (!middle) co_return fail(middle.error());
   const Owned separator = K::separator(all[*middle - 1].key, all[*middle].key);
 
-  Result<Cell> cell = co_await tree_.make_cell(op, separator);
+  Result<typename BLink<K>::NewCell> low = co_await tree_.make_cell(op, separator);
   Result<pool::FreshBlock> made =
-      cell ? co_await tree_.allocate(op, 0) : Result<pool::FreshBlock>(fail(cell.error()));
+      low ? co_await tree_.allocate(op, 0) : Result<pool::FreshBlock>(fail(low.error()));
   if (!made) {
-    if (cell) co_await tree_.drop_cell(op, *cell, false);
     Status released = co_await locks.unlock(op, lock);
     co_return released ? fail(made.error()) : released;
   }
+  const Cell& cell = low->cell;
   pool::FreshBlock& block = *made;
   const NodeRef right_ref(block->address, block->incarnation);
   const fabric::Buffer buffer = op.buffer(leaf_bytes());
   L right = leaf_at(buffer.data());
-  initialize_leaf(right, block->incarnation, *cell);
+  initialize_leaf(right, block->incarnation, cell);
   if (!mutated(Mutant::kLostSibling)) right.set_sibling(leaf.sibling());
   if (leaf.has(kHasHigh)) right.set_high(leaf.high());
   divide(leaf, right, all, *middle, entry);
@@ -207,14 +207,12 @@ Task<Status> LeafTree<K, L>::split(Operation& op, const NodeRef& ref, L leaf, No
   if (this->lock_word() == LockWord::kNoted) {
     locks.add_note(first, right_ref.address, this->note(right));
   }
-  if (Status written = co_await op.submit(first); !written) {
-    co_await tree_.drop_cell(op, *cell, true);
-    co_return written;
-  }
+  if (Status written = co_await op.submit(first); !written) co_return written;
+  low->item.publish();
   block.publish();
   entry.publish();
 
-  leaf.set_high(*cell);
+  leaf.set_high(cell);
   leaf.set_sibling(right_ref);
   fabric::Batch second(op.cost());
   tree_.write_split(second, ref, Node<K>(leaf), lock);
@@ -222,7 +220,7 @@ Task<Status> LeafTree<K, L>::split(Operation& op, const NodeRef& ref, L leaf, No
   if (!written) co_return written;
   tree_.count_split();
   // The key is in. Should posting fail, the next one to step right will see to it.
-  co_await tree_.post(op, 0, separator, *cell, right_ref);
+  co_await tree_.post(op, 0, separator, cell, right_ref);
   co_return Status{};
 }
 
