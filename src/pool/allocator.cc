@@ -110,8 +110,14 @@ Task<Result<Block>> Allocator::allocate(Operation& op, BlockKind kind, std::size
                                class_bytes(kSizeClasses - 1)));
   }
   const std::size_t size_class = block_class(kind, bytes);
-  if (auto block = state_->take(kind, size_class)) co_return *block;
-  co_return co_await state_->refill(op, kind, size_class);
+  Result<Block> block = fail(ErrorCode::kOutOfMemory);
+  if (const auto at_hand = state_->take(kind, size_class)) {
+    block = *at_hand;
+  } else {
+    block = co_await state_->refill(op, kind, size_class);
+  }
+  if (block) state_->allocated.fetch_add(1, std::memory_order_relaxed);
+  co_return block;
 }
 
 std::uint64_t Allocator::allocated() const {
@@ -141,7 +147,6 @@ std::optional<Block> Allocator::State::take(BlockKind kind, std::size_t size_cla
   if (!block) return std::nullopt;
   if (block->incarnation == 0) block->incarnation = before_first;
   ++block->incarnation;
-  allocated.fetch_add(1, std::memory_order_relaxed);
   return block;
 }
 

@@ -72,8 +72,9 @@ class Allocator {
   // operation was stuck).
   Task<bool> reclaimed(Session& session, task::TimePoint until, bool again = false);
 
-  std::uint64_t allocated() const;  // blocks, since start
-  std::uint64_t freed() const;      // blocks retired or released, since start
+  // Blocks, since start. What the allocator takes for its own lists does not count.
+  std::uint64_t allocated() const;
+  std::uint64_t freed() const;      // retired or released
   std::uint64_t waiting() const;    // retired blocks here that wait for their epoch or for use
   std::uint64_t inherited() const;  // blocks of the dead that this compute node has given back
   // For checks: every block that this compute node knows to be free or retired, but those that it

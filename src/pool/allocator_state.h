@@ -96,6 +96,7 @@ struct Allocator::State {
   Task<Status> unstash(Operation& op);
   Task<Status> recall_stashes(Operation& op);
   void requeue(std::span<const FreeRun> runs);
+  void put_back(const Block& block);  // at once, uncounted
   std::uint64_t waiting();
   Task<bool> all_safe(Session& session, task::TimePoint until);
   std::uint64_t retired_bytes();

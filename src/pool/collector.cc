@@ -68,10 +68,14 @@ void Allocator::retire(const Block& block) {
 
 void Allocator::release(const Block& block) {
   state_->freed.fetch_add(1, std::memory_order_relaxed);
-  if (block.incarnation >= State::kLastIncarnation) return;
-  const std::scoped_lock lock(state_->mutex);
-  if (!state_->free.put(block)) state_->retired.push_safe(block);
-  state_->free.touch(block.kind, block.size_class);
+  state_->put_back(block);
+}
+
+void Allocator::State::put_back(const Block& block) {
+  if (block.incarnation >= kLastIncarnation) return;
+  const std::scoped_lock lock(mutex);
+  if (!free.put(block)) retired.push_safe(block);
+  free.touch(block.kind, block.size_class);
 }
 
 std::uint64_t Allocator::State::waiting() {
@@ -285,7 +289,6 @@ Task<Status> Allocator::State::stash(Operation& op) {
         retired.push(each, now);
       }
       retired.push(record.block, now);
-      freed.fetch_add(1, std::memory_order_relaxed);
       co_return written;
     }
     stashes.push_back(record);
@@ -327,7 +330,6 @@ Task<Result<std::vector<FreeRun>>> Allocator::State::read_stash(Operation& op, b
     std::memcpy(&runs[i].block, buffer.data() + i * sizeof(Block), sizeof(Block));
   }
   runs.push_back({.block = record.block});
-  freed.fetch_add(1, std::memory_order_relaxed);
   co_return runs;
 }
 

@@ -27,7 +27,7 @@ class Fetcher::Ticket {
     const std::scoped_lock lock(fetcher_.mutex_);
     request_->abandoned = true;
     if (request_->answered && request_->answer && *request_->answer) {
-      fetcher_.allocator_.node.allocator().release(**request_->answer);
+      fetcher_.allocator_.put_back(**request_->answer);
     }
   }
   Ticket(const Ticket&) = delete;
@@ -80,7 +80,7 @@ std::shared_ptr<Fetcher::Request> Fetcher::next() {
 
 void Fetcher::answer(Request& request, Answer answer) {
   const std::scoped_lock lock(mutex_);
-  if (request.abandoned && answer && *answer) allocator_.node.allocator().release(**answer);
+  if (request.abandoned && answer && *answer) allocator_.put_back(**answer);
   request.answer = std::move(answer);
   request.answered.store(true, std::memory_order_release);
 }

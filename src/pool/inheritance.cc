@@ -341,7 +341,6 @@ Task<Status> Allocator::State::grow_ledger(Operation& op, std::size_t count) {
       }
       block = *refilled;
     }
-    freed.fetch_add(1, std::memory_order_relaxed);  // it is no index's
     blocks.push_back({.block = *block});
   }
   Buffer buffer = op.buffer(count * sizeof(LedgerPage));
