@@ -26,6 +26,7 @@ using fabric::NodeId;
 constexpr std::size_t kMagazinesAtOnce = 512;
 constexpr std::size_t kChunksAtOnce = 16;
 constexpr std::size_t kZerosAtOnce = 64 << 10;
+constexpr std::uint64_t kLeastZeros = 4 << 10;
 constexpr task::Duration kFirstWait = std::chrono::microseconds(50);
 constexpr task::Duration kLongestWait = std::chrono::milliseconds(1);
 
@@ -241,6 +242,8 @@ void Recycler::ended() {
 
 void Recycler::enter() {
   cursor_ = {};
+  zeroed_ = 0;
+  zeros_in_a_batch_ = kChunkBytes;
   call_ = 0;
   nodes_ = node_.memory_nodes().all();
   if (holder_.phase != Phase::kPuttingBack && holder_.phase != Phase::kForgetting) {
@@ -644,11 +647,20 @@ Task<Status> Recycler::zero_chunk(Operation& op, NodeId node, std::size_t chunk)
   Buffer zeros = op.buffer(kZerosAtOnce);
   std::memset(zeros.data(), 0, kZerosAtOnce);
   const Address at(node, chunk_at(node, chunk));
-  Batch batch(op.cost());
-  for (std::uint64_t done = 0; done < kChunkBytes; done += kZerosAtOnce) {
-    batch.write(at + done, zeros.data(), kZerosAtOnce);
+  while (zeroed_ < kChunkBytes) {
+    Batch batch(op.cost());
+    const std::uint64_t end = zeroed_ + zeros_in_a_batch_;
+    for (std::uint64_t done = zeroed_; done < end; done += kZerosAtOnce) {
+      batch.write(at + done, zeros.data(), std::min<std::uint64_t>(kZerosAtOnce, end - done));
+    }
+    if (Status written = co_await op.submit(batch); !written) {
+      // It may have been too much for a slow link to carry in time.
+      zeros_in_a_batch_ = std::max(kLeastZeros, zeros_in_a_batch_ / 2);
+      co_return written;
+    }
+    zeroed_ = end;
   }
-  if (Status written = co_await op.submit(batch); !written) co_return written;
+  zeroed_ = 0;
   Status set = co_await set_states(op, node, {&chunk, 1}, ChunkState::kTurning, ChunkState::kFree);
   // Where it is not known whether this chunk is free, somebody may have it already.
   if (!set) cursor_ = {.node = cursor_.node};

@@ -218,6 +218,8 @@ class Recycler {
   std::uint64_t given_up_ = 0;               // the word of this one's last round
   std::vector<fabric::Address> short_runs_;  // of those, first chunks
   Rest rest_;
+  std::uint64_t zeroed_ = 0;  // bytes of the chunk that is being zeroed
+  std::uint64_t zeros_in_a_batch_ = kChunkBytes;
   std::vector<fabric::NodeId> nodes_;
 };
 

@@ -149,12 +149,12 @@ TEST(Seeds, GiveTheSameRunAgainAndOnOtherThreads) {
 // Nothing may silently stop being tried.
 void expect_everything_covered(const std::string& index,
                                const std::vector<const char*>& structure_changes) {
-  CampaignOptions options{.indexes = {index}, .first_seed = 1, .last_seed = 200};
+  CampaignOptions options{.indexes = {index}, .first_seed = 1, .last_seed = 300};
   options.jobs = std::max(2u, std::thread::hardware_concurrency());
   const CampaignReport report = run_seeds(options);
-  ASSERT_EQ(report.runs, 200u) << describe_failures(report);
+  ASSERT_EQ(report.runs, 300u) << describe_failures(report);
   const CheckCoverage& covered = report.coverage.front();
-  EXPECT_EQ(covered.runs, 200u);
+  EXPECT_EQ(covered.runs, 300u);
   const std::vector<std::pair<const char*, std::uint64_t>> counts = {
       {"operations", covered.operations},
       {"batches", covered.fabric.batches},
@@ -173,6 +173,7 @@ void expect_everything_covered(const std::string& index,
       {"drops", covered.drops},
       {"joins", covered.joins},
       {"settlers killed", covered.settlers_killed},
+      {"recyclers killed", covered.recyclers_killed},
       {"side indexes", covered.side_indexes},
       {"ended unknown", covered.ended_unknown},
       {"unfenced nodes", covered.fabric.unfenced},
