@@ -99,6 +99,8 @@ TEST(Seeds, ThatFailedOnce) {
   const std::vector<Found> all = {
       // No heartbeat while the housekeeper had much to collect: fenced, though it lived.
       {12, "none", {1, 1, 1, 1, 1, 4369}},
+      // A page in the hands of who was leaving looked like a leak.
+      {3012408, "leave", {1, 4, 1, 2, 30, 64}},
       // A split of an inner root whose link broke was never posted by those who met it.
       {36265, "tear,delay,cut", {2, 2, 3, 2, 36, 64}},
       {21614, kOldFaults, {}},

@@ -347,6 +347,18 @@ class Unheard : public ::testing::Test {
     ASSERT_TRUE(first_.run(first_.node->catalogue().tidy(op)));
   }
 
+  // The first one's link breaks when the drop is marked in the catalogue.
+  void begin_to_drop(std::string_view name, pando::testing::Fate fate) {
+    faults_->hold_one_up_at(5);  // lock, four READs, the maker's WRITE, state
+    std::thread trying(
+        [&] { EXPECT_EQ(code(Calls{first_}.begin_drop(name)), ErrorCode::kIndeterminate); });
+    ASSERT_TRUE(faults_->wait_until_held_up(milliseconds(5000)));
+    faults_->cut(0, fate);
+    faults_->go_on();
+    trying.join();
+    faults_->mend(0);
+  }
+
   Cluster cluster_{4 * kMiB};
   std::shared_ptr<pando::testing::Faults> faults_ = std::make_shared<pando::testing::Faults>();
   Member first_ = [this] {
@@ -383,13 +395,7 @@ TEST_F(Unheard, ADropThatIsTriedAgainWaitsUntilTheFirstIsTakenBack) {
   Calls first{first_};
   Calls second{second_};
   first.create("a");
-  faults_->hold_one_up_at(5);  // lock, four READs, the maker's WRITE, state
-  std::thread trying([&] { EXPECT_EQ(code(first.begin_drop("a")), ErrorCode::kIndeterminate); });
-  ASSERT_TRUE(faults_->wait_until_held_up(milliseconds(5000)));
-  faults_->cut(0, pando::testing::Fate::kHappensUnheard);
-  faults_->go_on();
-  trying.join();
-  faults_->mend(0);
+  begin_to_drop("a", pando::testing::Fate::kHappensUnheard);
   // The housekeeper was kicked, and is about to send its swap.
   faults_->hold_one_up_at(0);
   std::thread housekeeper([&] {
@@ -415,13 +421,7 @@ TEST_F(Unheard, ADropThatMayHaveBegunDoesNotUndoAnothers) {
   Calls first{first_};
   Calls second{second_};
   first.create("a");
-  faults_->hold_one_up_at(5);
-  std::thread trying([&] { EXPECT_FALSE(first.begin_drop("a")); });
-  ASSERT_TRUE(faults_->wait_until_held_up(milliseconds(5000)));
-  faults_->cut(0, pando::testing::Fate::kNever);
-  faults_->go_on();
-  trying.join();
-  faults_->mend(0);
+  begin_to_drop("a", pando::testing::Fate::kNever);
   {
     Operation op(*first_.session);  // the catalogue's lock
     ASSERT_TRUE(first_.run(first_.node->abandoned_locks().take_back(op)));
@@ -433,7 +433,6 @@ TEST_F(Unheard, ADropThatMayHaveBegunDoesNotUndoAnothers) {
 }
 
 TEST_F(Unheard, ADropThatIsGoneOnWithDoesNotBlockTheName) {
-  Calls first{first_};
   Calls second{second_};
   const IndexRecord record = second.create("a");
   ASSERT_TRUE(second.begin_drop("a"));
@@ -441,13 +440,7 @@ TEST_F(Unheard, ADropThatIsGoneOnWithDoesNotBlockTheName) {
     Operation op(*second_.session);
     ASSERT_TRUE(second_.run(second_.node->catalogue().pause_drop(op, record)));
   }
-  faults_->hold_one_up_at(5);
-  std::thread trying([&] { EXPECT_EQ(code(first.begin_drop("a")), ErrorCode::kIndeterminate); });
-  ASSERT_TRUE(faults_->wait_until_held_up(milliseconds(5000)));
-  faults_->cut(0, pando::testing::Fate::kHappensUnheard);
-  faults_->go_on();
-  trying.join();
-  faults_->mend(0);
+  begin_to_drop("a", pando::testing::Fate::kHappensUnheard);
   keep_house();
   EXPECT_TRUE(second.begin_drop("a")) << "nobody drops it";
 }

@@ -233,8 +233,7 @@ TEST_F(Recycling, ASlotIsNotFreeBeforeItsLedgerIsSettled) {
   };
   for (int i = 0; i < 30 && slot().state != SlotState::kDead; ++i) {
     clock_.advance(10ms);
-    ASSERT_TRUE(
-        one.beat());  // another upkeep would settle it: at most once in a quarter of a lease
+    ASSERT_TRUE(one.beat());  // an upkeep would settle what it left
   }
   ASSERT_EQ(slot().state, SlotState::kDead);
   {
