@@ -94,6 +94,7 @@ class Allocator {
   Task<Status> collect(Operation& op);
   // At a clean close: gives every free block of this compute node to the shared stacks. False: some
   // are retired and may still be read by others; the ledger lists them, for who settles it.
+  // kOutOfMemory: there is no room to list them yet; they, too, are free soon.
   Task<Result<bool>> give_back_all(Operation& op);
 
   // ---- The recycler's

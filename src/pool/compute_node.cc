@@ -119,6 +119,9 @@ Task<Result<bool>> ComputeNode::come_to_rest(Session& session) {
       if (!rests) co_return given.value_or(false);
       if (given && !unsettled_.any()) co_return given;
       if (session.worker().now() >= until) {
+        // The pool is full, and others still read what was retired: that is lost, and no reason to
+        // be taken for dead.
+        if (!given && given.error().code() == ErrorCode::kOutOfMemory) co_return false;
         co_return freed ? settled ? given : Result<bool>(fail(settled.error()))
                         : Result<bool>(fail(freed.error()));
       }

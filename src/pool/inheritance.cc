@@ -404,7 +404,7 @@ Task<Status> Allocator::State::push(Operation& op, std::span<const FreeRun> runs
   co_return pushed;
 }
 
-// Everything that is held, as far as there is room: this compute node goes and leaves it.
+// Everything that is held, as far as a ledger has room: this compute node goes and leaves it.
 Task<Status> Allocator::State::finish_ledger(Operation& op) {
   page_limit = Ledger::kMaxPages;
   if (Status recalled = co_await recall_stashes(op); !recalled) co_return recalled;
@@ -420,10 +420,7 @@ Task<Status> Allocator::State::finish_ledger(Operation& op) {
     if (!lacking) co_return fail(lacking.error());
     const std::size_t room = page_limit - std::min(page_limit, ledger_pages());
     if (*lacking == 0 || room == 0) co_return Status{};
-    Status grown = co_await grow_ledger(op, std::min(room, *lacking));
-    // As far as there is room.
-    if (!grown && grown.error().code() == ErrorCode::kOutOfMemory) co_return Status{};
-    if (!grown) co_return grown;
+    if (Status grown = co_await grow_ledger(op, std::min(room, *lacking)); !grown) co_return grown;
   }
 }
 

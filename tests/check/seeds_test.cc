@@ -124,6 +124,9 @@ TEST(Seeds, ThatFailedOnce) {
       {2524, "all", {}},
       // Memory nodes that joined with smaller ids than others counted as lost.
       {3787, "all", {}, "chime"},
+      // What was retired was lost at a close, where a full pool had no room to list it.
+      {880, "tear,cut,restart,leave", {}},
+      {880, "tear,cut,restart,leave", {}, "chime"},
   };
   for (const Found& found : all) {
     const CampaignReport report = run_seeds({.indexes = {found.index},
@@ -151,12 +154,12 @@ TEST(Seeds, GiveTheSameRunAgainAndOnOtherThreads) {
 // Nothing may silently stop being tried.
 void expect_everything_covered(const std::string& index,
                                const std::vector<const char*>& structure_changes) {
-  CampaignOptions options{.indexes = {index}, .first_seed = 1, .last_seed = 300};
+  CampaignOptions options{.indexes = {index}, .first_seed = 1, .last_seed = 200};
   options.jobs = std::max(2u, std::thread::hardware_concurrency());
   const CampaignReport report = run_seeds(options);
-  ASSERT_EQ(report.runs, 300u) << describe_failures(report);
+  ASSERT_EQ(report.runs, 200u) << describe_failures(report);
   const CheckCoverage& covered = report.coverage.front();
-  EXPECT_EQ(covered.runs, 300u);
+  EXPECT_EQ(covered.runs, 200u);
   const std::vector<std::pair<const char*, std::uint64_t>> counts = {
       {"operations", covered.operations},
       {"batches", covered.fabric.batches},

@@ -138,7 +138,7 @@ void draw_roughness(CheckPlan& plan) {
 void draw_memory(CheckPlan& plan) {
   Random random = stream(plan.seed, Stream::kMemory);
   const bool short_of_it = random.below(3) == 0;
-  const unsigned few = pick(random, std::array{8u, 12u, 16u, 24u});
+  const unsigned few = pick(random, std::array{6u, 8u, 12u, 24u});
   const unsigned recyclings = pick(random, std::array{2u, 5u, 10u});
   plan.chunks = short_of_it ? few : 255;
   plan.recyclings = short_of_it ? recyclings : 0;
