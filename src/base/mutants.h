@@ -60,7 +60,6 @@ enum class Mutant : std::uint8_t {
   kNothingTold,       // the ledger is never written
   kSettledTwice,      // what the dead held is given away, and their ledger goes on listing it
   // Recycling
-  kNotForgotten,  // chunks are recycled though compute nodes remember what was there
   kGivenTwice,    // a recycled chunk stays free when it is taken
 };
 

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <map>
 
-#include "base/mutants.h"
 #include "pool/allocator_state.h"
 #include "pool/compute_node.h"
 #include "pool/format.h"
@@ -14,8 +13,6 @@
 namespace pando::pool {
 namespace {
 
-using base::Mutant;
-using base::mutated;
 using fabric::Address;
 using fabric::Batch;
 using fabric::Buffer;
@@ -144,7 +141,6 @@ Task<void> Recycler::answer(Operation& op, const PoolView& view) {
 
 // The operation that looks now began before the caches were emptied, the first time.
 Task<bool> Recycler::has_forgotten(Operation& op, std::uint64_t number) {
-  if (mutated(Mutant::kNotForgotten)) co_return co_await node_.allocator().tell_all(op);
   if (forgotten_ != number) {
     node_.budget().forget();
     stamp_ = node_.epochs().stamp_barrier();
