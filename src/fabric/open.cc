@@ -12,7 +12,7 @@
 
 #include "base/parse.h"
 #include "base/secret.h"
-#include "fabric/embedded.h"
+#include "fabric/embedded/embedded.h"
 #include "fabric/mapped/mapped.h"
 #include "fabric/rdma/rdma.h"
 #include "fabric/sim/simulation.h"

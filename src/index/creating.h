@@ -1,13 +1,13 @@
 // Creating and dropping an index: what its entry in the catalogue and its blocks go through
 // together. Either may be cut short at any point, by an error or a death: the next create or drop
-// of the name goes on from there (pool/catalogue.h).
+// of the name goes on from there (pool/catalogue/catalogue.h).
 #pragma once
 
 #include <memory>
 #include <string>
 
 #include "index/index.h"
-#include "pool/catalogue.h"
+#include "pool/catalogue/catalogue.h"
 #include "pool/compute_node.h"
 #include <pando/options.h>
 #include <pando/result.h>

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "pool/catalogue.h"
+#include "pool/catalogue/catalogue.h"
 #include "pool/compute_node.h"
 #include "pool/operation.h"
 #include <pando/options.h>

@@ -7,7 +7,7 @@
 #include "base/mutants.h"
 #include "pool/format.h"
 #include "pool/layout.h"
-#include "pool/recycler.h"
+#include "pool/memory/recycler.h"
 
 namespace pando::pool {
 namespace {

@@ -24,16 +24,16 @@
 #include <vector>
 
 #include "fabric/verbs.h"
-#include "pool/abandoned_locks.h"
-#include "pool/allocator.h"
-#include "pool/budget.h"
-#include "pool/catalogue.h"
-#include "pool/epochs.h"
+#include "pool/catalogue/catalogue.h"
 #include "pool/event.h"
-#include "pool/membership.h"
-#include "pool/memory_nodes.h"
+#include "pool/membership/abandoned_locks.h"
+#include "pool/membership/membership.h"
+#include "pool/membership/memory_nodes.h"
+#include "pool/membership/unsettled.h"
+#include "pool/memory/allocator.h"
+#include "pool/memory/budget.h"
+#include "pool/memory/epochs.h"
 #include "pool/operation.h"
-#include "pool/unsettled.h"
 #include <pando/options.h>
 #include <pando/result.h>
 #include <pando/stats.h>

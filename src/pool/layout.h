@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include "fabric/verbs.h"
-#include "pool/block.h"
+#include "pool/memory/block.h"
 
 namespace pando::pool {
 

@@ -14,8 +14,8 @@
 #include <memory>
 
 #include "fabric/verbs.h"
-#include "pool/block.h"
-#include "pool/epochs.h"
+#include "pool/memory/block.h"
+#include "pool/memory/epochs.h"
 #include "task/worker.h"
 #include <pando/result.h>
 #include <pando/stats.h>

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "api/state.h"
-#include "pool/census.h"
+#include "pool/memory/census.h"
 #include "support/conformance.h"
 #include "support/outcome.h"
 #include "support/scale.h"

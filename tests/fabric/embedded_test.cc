@@ -1,4 +1,4 @@
-#include "fabric/embedded.h"
+#include "fabric/embedded/embedded.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

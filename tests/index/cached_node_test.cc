@@ -1,5 +1,5 @@
 // Cached nodes route as a std::map of their separators would, and give back what was put in.
-#include "index/common/cached_node.h"
+#include "index/blink/cached_node.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "api/state.h"
-#include "fabric/embedded.h"
+#include "fabric/embedded/embedded.h"
 #include "index/index.h"
 #include "index/registry.h"
 #include "pool/layout.h"

@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "api/state.h"
-#include "fabric/embedded.h"
-#include "pool/census.h"
+#include "fabric/embedded/embedded.h"
+#include "pool/memory/census.h"
 #include "support/fault_fabric.h"
 #include <pando/pando.h>
 

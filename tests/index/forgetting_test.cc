@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "api/state.h"
-#include "fabric/embedded.h"
-#include "pool/recycler.h"
+#include "fabric/embedded/embedded.h"
+#include "pool/memory/recycler.h"
 #include <pando/pando.h>
 
 namespace pando::index {

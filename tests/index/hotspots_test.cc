@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "fabric/embedded.h"
+#include "fabric/embedded/embedded.h"
 #include "pool/compute_node.h"
 #include "support/scale.h"
 

@@ -1,4 +1,4 @@
-#include "index/common/leaf_fill.h"
+#include "index/blink/leaf_fill.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // NodeCache: what it holds, what it forgets, and that it stays within its budget.
-#include "index/common/node_cache.h"
+#include "index/blink/node_cache.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "fabric/embedded.h"
+#include "fabric/embedded/embedded.h"
 #include "support/scale.h"
 
 namespace pando::index {

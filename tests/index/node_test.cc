@@ -1,4 +1,4 @@
-// The claim at the top of index/common/node.h, as a property: a reader that takes the lines of a
+// The claim at the top of index/blink/node.h, as a property: a reader that takes the lines of a
 // node at different moments, in any order, believes it only where what it saw is right.
 //
 // A block goes through a random history of line writes: entries come and go, the node splits,
@@ -10,7 +10,7 @@
 //
 // And a writer may die after any line: what it leaves, with entries beyond the fence cleared and
 // versions made equal (as BLink::repair does), must be the node's keys as they are at that moment.
-#include "index/common/node.h"
+#include "index/blink/node.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,8 @@
 # They stand before the library when the program is linked, so nothing of theirs is taken from it.
 file(GLOB_RECURSE mutated CONFIGURE_DEPENDS
   "${PROJECT_SOURCE_DIR}/src/pool/*.cc" "${PROJECT_SOURCE_DIR}/src/index/*.cc"
-  "${PROJECT_SOURCE_DIR}/src/fabric/node/*.cc" "${PROJECT_SOURCE_DIR}/src/fabric/tcp/*.cc")
+  "${PROJECT_SOURCE_DIR}/src/fabric/node/*.cc" "${PROJECT_SOURCE_DIR}/src/fabric/remote/*.cc"
+  "${PROJECT_SOURCE_DIR}/src/fabric/tcp/*.cc")
 list(APPEND sources ${mutated})
 # And the command, so that what it prints of a failure can be tried.
 file(GLOB command CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/cli/*.cc")
@@ -11,9 +12,11 @@ list(FILTER command EXCLUDE REGEX "/(main|bench[a-z_]*)\\.cc$")
 list(APPEND sources ${command})
 # Files that instantiate the same templates stay apart, as in the library.
 file(GLOB apart CONFIGURE_DEPENDS
-  "${PROJECT_SOURCE_DIR}/src/index/common/*.cc" "${PROJECT_SOURCE_DIR}/src/index/sherman/*.cc"
+  "${PROJECT_SOURCE_DIR}/src/index/blink/*.cc" "${PROJECT_SOURCE_DIR}/src/index/common/*.cc"
+  "${PROJECT_SOURCE_DIR}/src/index/sherman/*.cc"
   "${PROJECT_SOURCE_DIR}/src/index/chime/*.cc"
-  "${PROJECT_SOURCE_DIR}/src/fabric/node/*.cc" "${PROJECT_SOURCE_DIR}/src/fabric/tcp/*.cc")
+  "${PROJECT_SOURCE_DIR}/src/fabric/node/*.cc" "${PROJECT_SOURCE_DIR}/src/fabric/remote/*.cc"
+  "${PROJECT_SOURCE_DIR}/src/fabric/tcp/*.cc")
 set_source_files_properties(${apart} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 if(NOT TARGET mutants_on)
   add_library(mutants_on INTERFACE)

@@ -1,4 +1,4 @@
-#include "pool/allocator.h"
+#include "pool/memory/allocator.h"
 
 #include <cstring>
 #include <map>
@@ -7,9 +7,9 @@
 #include <set>
 
 #include "cluster.h"
-#include "pool/allocator_state.h"
 #include "pool/format.h"
-#include "pool/shared_stack.h"
+#include "pool/memory/allocator_state.h"
+#include "pool/memory/shared_stack.h"
 
 namespace pando::pool {
 namespace {

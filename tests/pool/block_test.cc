@@ -1,4 +1,4 @@
-#include "pool/block.h"
+#include "pool/memory/block.h"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
-#include "pool/catalogue.h"
+#include "pool/catalogue/catalogue.h"
 
 #include <set>
 
 #include "cluster.h"
-#include "pool/catalogue_entry.h"
+#include "pool/catalogue/catalogue_entry.h"
 #include "support/fault_fabric.h"
 
 namespace pando::pool {

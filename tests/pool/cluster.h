@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "fabric/embedded.h"
+#include "fabric/embedded/embedded.h"
 #include "pool/compute_node.h"
 #include "pool/layout.h"
 

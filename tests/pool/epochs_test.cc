@@ -1,4 +1,4 @@
-#include "pool/epochs.h"
+#include "pool/memory/epochs.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "pool/item.h"
+#include "pool/memory/item.h"
 
 #include <gtest/gtest.h>
 

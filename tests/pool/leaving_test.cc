@@ -1,7 +1,7 @@
 // Leaving: what ComputeNode::close() proves before it gives its slot up.
 #include "cluster.h"
-#include "pool/census.h"
-#include "pool/membership.h"
+#include "pool/membership/membership.h"
+#include "pool/memory/census.h"
 #include "support/fault_fabric.h"
 
 namespace pando::pool {

@@ -1,4 +1,4 @@
-#include "pool/ledger.h"
+#include "pool/memory/ledger.h"
 
 #include <algorithm>
 #include <map>
@@ -6,8 +6,8 @@
 #include <set>
 
 #include "cluster.h"
-#include "pool/allocator_state.h"
-#include "pool/census.h"
+#include "pool/memory/allocator_state.h"
+#include "pool/memory/census.h"
 #include "support/fault_fabric.h"
 
 namespace pando::pool {

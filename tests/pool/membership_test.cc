@@ -1,4 +1,4 @@
-#include "pool/membership.h"
+#include "pool/membership/membership.h"
 
 #include <set>
 

@@ -1,4 +1,4 @@
-#include "pool/memory_nodes.h"
+#include "pool/membership/memory_nodes.h"
 
 #include <algorithm>
 

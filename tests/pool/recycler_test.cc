@@ -1,12 +1,12 @@
-#include "pool/recycler.h"
+#include "pool/memory/recycler.h"
 
 #include <algorithm>
 #include <set>
 
 #include "cluster.h"
-#include "pool/allocator_state.h"
-#include "pool/census.h"
 #include "pool/format.h"
+#include "pool/memory/allocator_state.h"
+#include "pool/memory/census.h"
 #include "support/fault_fabric.h"
 
 namespace pando::pool {

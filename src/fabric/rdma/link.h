@@ -18,7 +18,7 @@
 #include "fabric/rdma/arena.h"
 #include "fabric/rdma/device.h"
 #include "fabric/rdma/queue.h"
-#include "fabric/tcp/link.h"
+#include "fabric/remote/link.h"
 
 namespace pando::fabric::rdma {
 

@@ -10,8 +10,8 @@
 #include "fabric/rdma/arena.h"
 #include "fabric/rdma/link.h"
 #include "fabric/rdma/mlx5.h"
-#include "fabric/tcp/cluster.h"
-#include "fabric/tcp/endpoint.h"
+#include "fabric/remote/cluster.h"
+#include "fabric/remote/endpoint.h"
 
 namespace pando::fabric::rdma {
 namespace {

@@ -1,7 +1,7 @@
 // StreamLink: a link whose verbs travel over its socket, as Batches and Answers (wire/messages.h).
 #pragma once
 
-#include "fabric/tcp/link.h"
+#include "fabric/remote/link.h"
 
 namespace pando::fabric::tcp {
 

@@ -3,8 +3,8 @@
 #include <limits>
 #include <utility>
 
-#include "fabric/tcp/cluster.h"
-#include "fabric/tcp/endpoint.h"
+#include "fabric/remote/cluster.h"
+#include "fabric/remote/endpoint.h"
 #include "fabric/tcp/stream_link.h"
 
 namespace pando::fabric::tcp {

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "index/common/leaf_tree_impl.h"
-#include "index/common/leaf_tree_kind.h"
+#include "index/blink/leaf_tree_impl.h"
+#include "index/blink/leaf_tree_kind.h"
 
 namespace pando::index {
 template class LeafTree<IntKeys, chime::Leaf<IntKeys>>;

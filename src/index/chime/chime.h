@@ -19,10 +19,10 @@
 #include <string>
 #include <vector>
 
+#include "index/blink/leaf_tree.h"
 #include "index/chime/hotspots.h"
 #include "index/chime/layout.h"
 #include "index/chime/options.h"
-#include "index/common/leaf_tree.h"
 
 namespace pando::index::chime {
 

@@ -28,8 +28,8 @@
 #include <vector>
 
 #include "fabric/verbs.h"
-#include "pool/budget.h"
-#include "pool/epochs.h"
+#include "pool/memory/budget.h"
+#include "pool/memory/epochs.h"
 
 namespace pando::index::chime {
 

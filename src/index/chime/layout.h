@@ -1,6 +1,6 @@
 // The bytes of a chime leaf. docs/formats/chime.md draws them.
 //
-// A leaf is a hopscotch table. Behind the header that all nodes share (index/common/node.h) come
+// A leaf is a hopscotch table. Behind the header that all nodes share (index/blink/node.h) come
 // slots of equal size, none across the end of a line: one with a replica of the leaf's metadata
 // before every `neighbourhood` entries. An entry's slot, with b = 1 byte for neighbourhoods of up
 // to 8 entries, else 2:
@@ -42,9 +42,9 @@
 #include <string_view>
 
 #include "base/random.h"
-#include "index/common/node.h"
+#include "index/blink/node.h"
 #include "index/common/node_locks.h"
-#include "pool/item.h"
+#include "pool/memory/item.h"
 
 namespace pando::index::chime {
 

@@ -10,8 +10,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "index/blink/leaf_tree_options.h"
 #include "index/chime/layout.h"
-#include "index/common/leaf_tree_options.h"
 #include "index/index.h"
 #include <pando/options.h>
 #include <pando/result.h>

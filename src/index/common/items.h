@@ -10,8 +10,8 @@
 
 #include "fabric/verbs.h"
 #include "pool/compute_node.h"
-#include "pool/fresh_block.h"
-#include "pool/item.h"
+#include "pool/memory/fresh_block.h"
+#include "pool/memory/item.h"
 #include "pool/operation.h"
 #include <pando/result.h>
 #include <pando/task.h>

@@ -1,9 +1,10 @@
 // Key policies: what differs between integer and byte-string keys in the nodes of a tree.
 //
 // A node holds keys (separators and fences) as cells of fixed size. An integer is its own cell. A
-// byte string of up to 16 bytes lies in its cell; a longer one lies in an item (pool/item.h), and
-// the cell has the pointer, the length and a seeded hash. Cells that are equal byte by byte stand
-// for the same key, which decides most comparisons of long keys without fetching them.
+// byte string of up to 16 bytes lies in its cell; a longer one lies in an item
+// (pool/memory/item.h), and the cell has the pointer, the length and a seeded hash. Cells that are
+// equal byte by byte stand for the same key, which decides most comparisons of long keys without
+// fetching them.
 //
 // One separator has one item: the cell is copied wherever the separator stands (the right node's
 // low fence, the left node's high fence, its one entry in an inner node), and the item is retired
@@ -18,7 +19,7 @@
 #include <string>
 #include <string_view>
 
-#include "pool/item.h"
+#include "pool/memory/item.h"
 #include <pando/key.h>
 
 namespace pando::index {

@@ -3,22 +3,23 @@
 // A lock word is 0, or {owner id:32, sequence:32}: it names its owner from the moment the CAS swaps
 // it in. A noted word is {owner id:32, unfinished:1, sequence:7, note:24}, taken by masked CAS:
 // the note belongs to the index, stays when the lock is freed, and reaches the next holder with the
-// round trip that locks. It is a hint: a word that outlives its node (pool/block.h) may carry the
-// note of a former life. It needs the local queue, which keeps two coroutines of one compute node
-// from wanting it at once: their words hardly differ. The word stands in the node's first eight
-// bytes, or, where the option says so and the memory nodes have it, in a hashed table of words in
-// on-chip memory; then several nodes share a word, and whoever needs several locks asks with
-// try_lock and backs out.
+// round trip that locks. It is a hint: a word that outlives its node (pool/memory/block.h) may
+// carry the note of a former life. It needs the local queue, which keeps two coroutines of one
+// compute node from wanting it at once: their words hardly differ. The word stands in the node's
+// first eight bytes, or, where the option says so and the memory nodes have it, in a hashed table
+// of words in on-chip memory; then several nodes share a word, and whoever needs several locks asks
+// with try_lock and backs out.
 //
 // Locking costs one round trip together with reading the node (CAS, then READ, in one batch);
 // writing back and unlocking cost one together (add_unlock appends to the batch that writes). Each
 // of the two combinations can be switched off.
 //
-// A lock whose owner is gone (pool/membership.h) is taken over, by CAS from the dead owner's word;
-// one that a coroutine of a living compute node abandoned is freed by its housekeeper
-// (pool/abandoned_locks.h). Either way the node may be in the middle of a change. The content of a
-// node that is always read whole tells. Of one that is not, the unfinished bit does: it stays set
-// until a holder has said repaired(), through any number of holders who were after something else.
+// A lock whose owner is gone (pool/membership/membership.h) is taken over, by CAS from the dead
+// owner's word; one that a coroutine of a living compute node abandoned is freed by its housekeeper
+// (pool/membership/abandoned_locks.h). Either way the node may be in the middle of a change. The
+// content of a node that is always read whole tells. Of one that is not, the unfinished bit does:
+// it stays set until a holder has said repaired(), through any number of holders who were after
+// something else.
 //
 // Lock words are changed by atomics and by WRITEs, which rule 7 of fabric/verbs.h does not make
 // atomic against each other: an atomic's store may undo a WRITE that landed since its load. It

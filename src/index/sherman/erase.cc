@@ -1,5 +1,5 @@
 // Sherman: erase, and leaves that become one.
-#include "index/common/node_write.h"
+#include "index/blink/node_write.h"
 #include "index/sherman/sherman.h"
 
 namespace pando::index::sherman {

@@ -1,5 +1,5 @@
 // Sherman: put, insert, update. Two round trips: lock and READ the leaf; WRITE the line and unlock.
-#include "index/common/node_write.h"
+#include "index/blink/node_write.h"
 #include "index/sherman/sherman.h"
 
 namespace pando::index::sherman {

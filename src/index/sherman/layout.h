@@ -1,14 +1,14 @@
 // The bytes of a sherman leaf. docs/formats/sherman.md draws them.
 //
-// A leaf is a node (index/common/node.h) whose lines after the header hold entries, in no order:
+// A leaf is a node (index/blink/node.h) whose lines after the header hold entries, in no order:
 //
 //     0               8n              8n+nv             8n+nv+n       56
 //     | n key words   | n values of v | n tags          | unused      |
 //
 // with v the index's inline_value and n = 56 / (8 + v + 1). An entry lies within one line, so that
 // writing it is one atomic line. A key word is the integer key, or a hash of the byte-string key
-// whose item (pool/item.h) holds it whole. Tag 0 is an empty place, 1 + length an inline value,
-// kItemTag an item pointer in the value's place.
+// whose item (pool/memory/item.h) holds it whole. Tag 0 is an empty place, 1 + length an inline
+// value, kItemTag an item pointer in the value's place.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,8 @@
 #include <span>
 #include <string_view>
 
-#include "index/common/node.h"
-#include "pool/item.h"
+#include "index/blink/node.h"
+#include "pool/memory/item.h"
 
 namespace pando::index::sherman {
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "index/common/leaf_tree_options.h"
+#include "index/blink/leaf_tree_options.h"
 #include "index/common/settings.h"
 #include "index/index.h"
 #include "index/sherman/layout.h"

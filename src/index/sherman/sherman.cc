@@ -1,8 +1,8 @@
 // Sherman: the index as a whole, and its kind.
 #include "index/sherman/sherman.h"
 
-#include "index/common/leaf_tree_impl.h"
-#include "index/common/leaf_tree_kind.h"
+#include "index/blink/leaf_tree_impl.h"
+#include "index/blink/leaf_tree_kind.h"
 
 namespace pando::index {
 

@@ -18,9 +18,9 @@
 #include <string>
 #include <string_view>
 
-#include "index/common/blink.h"
+#include "index/blink/blink.h"
+#include "index/blink/leaf_tree.h"
 #include "index/common/items.h"
-#include "index/common/leaf_tree.h"
 #include "index/index.h"
 #include "index/sherman/layout.h"
 #include "index/sherman/options.h"

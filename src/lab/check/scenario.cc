@@ -16,11 +16,11 @@
 #include "lab/check/request.h"
 #include "lab/check/side_indexes.h"
 #include "lab/check/verb_watch.h"
-#include "pool/census.h"
 #include "pool/layout.h"
-#include "pool/ledger.h"
-#include "pool/recycler.h"
-#include "pool/shared_stack.h"
+#include "pool/memory/census.h"
+#include "pool/memory/ledger.h"
+#include "pool/memory/recycler.h"
+#include "pool/memory/shared_stack.h"
 #include <pando/pando.h>
 
 namespace pando::lab::check {

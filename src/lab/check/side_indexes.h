@@ -24,7 +24,7 @@
 #include "base/random.h"
 #include "index/index.h"
 #include "lab/check/plan.h"
-#include "pool/catalogue.h"
+#include "pool/catalogue/catalogue.h"
 #include <pando/pando.h>
 
 namespace pando::lab::check {

@@ -16,7 +16,7 @@
 #include "lab/check/observer.h"
 #include "pool/format.h"
 #include "pool/layout.h"
-#include "pool/membership.h"
+#include "pool/membership/membership.h"
 
 namespace pando::lab::check {
 

@@ -1,0 +1,343 @@
+// BLink: the inner nodes of a B-link tree in far memory. Routing through the compute-side cache,
+// separators that propagate, roots that grow, nodes that merge, half-done work of the dead that is
+// finished. The leaves belong to the index that uses it (Leaves): sherman's sorted-by-nobody
+// arrays, chime's hopscotch tables.
+//
+// Invariants (Lehman and Yao, with merging)
+//  1. The nodes of a level partition the keys: each covers [low, high), its sibling starts at high.
+//     A node's low never changes; high falls by a split and rises when it absorbs its sibling.
+//  2. Every node is reachable from the first of its level by siblings; entries in the level above
+//     are shortcuts. A missing entry costs a step to the right; it is added by whoever notices.
+//  3. An entry leads to the node whose low is the entry's separator, or to a node that has died
+//     since; then its left neighbour is absorbing still, and whoever locks that takes the entry
+//     out. Dead nodes stay unreused until their entry is gone and the epoch has passed.
+//  4. The first node of a level never dies, so a root once read remains a valid place to start.
+//  5. Locks: a splitter holds one lock at a time (the node, then the parent). A merger holds the
+//     parent's, then tries for the two children; so while a parent is locked, no two of its
+//     children become one. No one waits for a lock while holding another.
+//
+// Round trips with inner nodes cached: reading a node 1, locking it 1, writing back and
+// unlocking 1. Split: allocate 0, write right 1, write left and unlock 1, post separator 3 (lock
+// the parent, see that the right node still lives, write and unlock). A split of an inner node
+// takes 1 more, to see that the node lives at which it is cut.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "fabric/verbs.h"
+#include "index/blink/cached_node.h"
+#include "index/blink/node.h"
+#include "index/blink/node_cache.h"
+#include "index/common/node_locks.h"
+#include "pool/catalogue/catalogue.h"
+#include "pool/compute_node.h"
+#include "pool/memory/fresh_block.h"
+#include "pool/memory/item.h"
+#include "pool/operation.h"
+#include <pando/result.h>
+#include <pando/task.h>
+
+namespace pando::index {
+
+// What the tree must know of its leaves. Images are private copies, changed in place.
+template <class K>
+class Leaves {
+ public:
+  virtual ~Leaves() = default;
+  virtual std::size_t leaf_bytes() const = 0;
+
+  // How a leaf behind its header tells that it is of one piece: like every other node, unless said
+  // otherwise (node.h).
+  // Lock-free readers may believe this image, whose header they believe.
+  virtual bool intact(Node<K> leaf) const { return leaf.versions_agree(); }
+  // No writer left it in the middle of a change.
+  virtual bool settled(Node<K> leaf) const { return leaf.versions_same(); }
+  // Makes this the version of the whole leaf, as its header says it is.
+  virtual void set_version(Node<K> leaf, std::uint32_t version) const {
+    leaf.set_versions(version);
+  }
+  // No version that was ever written to the leaf is greater.
+  virtual std::uint32_t newest_version(Node<K> leaf) const { return leaf.newest_version(); }
+  // Whether readers look at parts of a leaf without its header: then death must reach every part.
+  // entomb() makes those of an image whose header is dead.
+  virtual bool read_in_parts() const { return false; }
+  virtual void entomb(Node<K>) const {}
+  // Whether leaves have noted lock words (node_locks.h), and what note fits this leaf.
+  virtual LockWord lock_word() const { return LockWord::kPlain; }
+  virtual std::uint32_t note(Node<K>) const { return 0; }
+
+  // Adds the live entries of `right` to `left`. False, and `left` untouched, where they had better
+  // stay apart (worth_absorbing).
+  virtual bool absorb(Node<K> left, Node<K> right) = 0;
+  // After a takeover: clears entries that lie beyond the leaf's high fence. May READ.
+  virtual Task<Status> purge(Operation& op, Node<K> leaf) = 0;
+};
+
+// An inner node in use: the cache's (held by the operation's epoch), or the user's own.
+template <class K>
+class NodeHandle {
+ public:
+  NodeHandle() = default;
+  NodeHandle(const CachedNode<K>* node, bool owned) : node_(node), owned_(owned) {}
+  NodeHandle(NodeHandle&& other) noexcept { *this = std::move(other); }
+  NodeHandle& operator=(NodeHandle&& other) noexcept {
+    reset();
+    node_ = std::exchange(other.node_, nullptr);
+    owned_ = std::exchange(other.owned_, false);
+    return *this;
+  }
+  ~NodeHandle() { reset(); }
+
+  const CachedNode<K>* operator->() const { return node_; }
+  const CachedNode<K>* get() const { return node_; }
+  explicit operator bool() const { return node_ != nullptr; }
+
+ private:
+  void reset() {
+    if (owned_) CachedNode<K>::free_node(const_cast<CachedNode<K>*>(node_));
+  }
+  const CachedNode<K>* node_ = nullptr;
+  bool owned_ = false;
+};
+
+// How the tree came to a node.
+template <class K>
+struct Route {
+  NodeRef node;
+  NodeHandle<K> parent;  // none at the root
+  std::size_t slot = 0;  // of `node` in the parent
+  bool fresh = false;    // the parent was read from far memory by this operation
+  // An inner node that had to be reached by a step to the right, with its level: the split that
+  // made it was not posted (yet, or its writer could not).
+  struct Unposted {
+    std::uint8_t level;
+    NodeRef node;
+    typename K::Owned separator;
+    typename K::Cell cell;
+  };
+  std::optional<Unposted> unposted = {};
+};
+
+// A node found for a key, with what was noticed on the way.
+template <class K>
+struct Found {
+  NodeRef node;
+  // A sibling that had to be reached by a step to the right though the parent was fresh: its
+  // separator is missing above.
+  std::optional<NodeRef> unposted;
+  typename K::Cell unposted_cell{};
+};
+
+struct BLinkOptions {
+  std::size_t inner_bytes = 1024;
+  bool cache = true;
+  LockOptions locks;
+};
+
+struct BLinkCounts {
+  std::atomic<std::uint64_t> splits{0};
+  std::atomic<std::uint64_t> merges{0};
+  std::atomic<std::uint64_t> root_growths{0};
+  std::atomic<std::uint64_t> cache_hits{0};
+  std::atomic<std::uint64_t> cache_misses{0};
+  std::atomic<std::uint64_t> misled{0};   // by an outdated cache entry
+  std::atomic<std::uint64_t> repairs{0};  // of nodes whose writer died
+  std::atomic<std::uint64_t> helped{0};   // separators posted, dead entries removed, for others
+};
+
+template <class K>
+class BLink {
+ public:
+  using View = typename K::View;
+  using Owned = typename K::Owned;
+  using Cell = typename K::Cell;
+  using CacheNode = CachedNode<K>;
+
+  BLink(pool::ComputeNode& node, const pool::IndexRecord& record, const BLinkOptions& options,
+        Leaves<K>& leaves);
+
+  // Publishes the first leaf as the root of an empty tree.
+  Task<Status> set_first_root(Operation& op, const NodeRef& leaf);
+
+  // --- Finding nodes ---
+
+  // Where the cache knows every node on the way: no suspension, no round trip.
+  bool route_cached(View key, std::uint8_t level, Route<K>& route);
+  // To the node of `level` that covers `key` (strict: all keys just below it), as far as the level
+  // above knows. kNotFound: the tree has no such level.
+  Task<Result<Route<K>>> route(Operation& op, View key, std::uint8_t level, bool strict = false);
+  // The route led to a node that is not (any more) what its parent said.
+  void misled(const Route<K>& route);
+  // A route of one's own to the same node. REQUIRES: it came from route_cached().
+  Route<K> same_route(const Route<K>& route) const;
+  // On to the next node of the level, as far as the cache knows.
+  bool advance(Route<K>& route) const;
+
+  // Reads the node of `level` that covers `key` into `into`, believed (node.h), following siblings.
+  Task<Result<Found<K>>> read(Operation& op, View key, std::uint8_t level, std::byte* into);
+  // The same with the node locked, and repaired where its last writer died.
+  Task<Result<Found<K>>> lock(Operation& op, View key, std::uint8_t level, std::byte* into,
+                              NodeLock& lock);
+  // Whether a READ through `ref` may be believed: of a whole node, or of its header alone.
+  Verdict judge(Node<K> node, std::uint8_t level, const NodeRef& ref) const;
+  // The child that follows the route's in its level, if `key` lies below it for certain; a null
+  // reference where there is none, nullopt where one does not know.
+  std::optional<NodeRef> next_child(const Route<K>& route, View key) const;
+  // What the cache says of the route's node, where it knows the next one: it begins at `low`, and
+  // ends at `high` if `next` is its sibling. No node of such a reference has another low fence.
+  struct Extent {
+    View low;
+    View high;
+    NodeRef next;
+  };
+  std::optional<Extent> extent(const Route<K>& route) const;
+  // Whether the key lies below the node's high fence, as far as one can tell without a READ.
+  bool covers(const Route<K>& route, View key, Node<K> node) const;
+  // Continues a read() whose first READ the caller did itself (batched with others): judges it.
+  // True: good and covers the key.
+  bool believable(const Route<K>& route, View key, std::uint8_t level, std::byte* bytes) const;
+
+  // --- Keys ---
+
+  // The whole key of a cell: one round trip where it is long. Corrupt: its item holds it no more,
+  // retired since the cell was read, unless a lock kept it. No other error passes by looking again.
+  Task<Result<Owned>> whole_key(Operation& op, Cell cell);
+  static bool outdated(const Error& error) { return error.code() == ErrorCode::kCorrupt; }
+  // A cell for a new separator; a long one gets an item.
+  struct NewCell {
+    Cell cell;
+    pool::FreshBlock item;  // of a long key
+  };
+  Task<Result<NewCell>> make_cell(Operation& op, View key);
+  // Retires the item of a long key that nothing leads to any more.
+  Task<Status> drop_cell(Operation& op, const Cell& cell);
+  // key < node's high fence. `route`, where given, may save fetching it.
+  Task<Result<bool>> reaches(Operation& op, Node<K> node, View key, const Route<K>* route);
+
+  // --- Structure ---
+
+  // Adds {separator → right} to the level above `level`; splits and grows as needed. Idempotent.
+  Task<Status> post(Operation& op, std::uint8_t level, View separator, Cell cell, NodeRef right);
+  Task<Status> post_found(Operation& op, std::uint8_t level, const Found<K>& found);
+  // Tries to make the node of `level` that covers `key` one with a neighbour. Gives up silently.
+  Task<Status> merge(Operation& op, std::uint8_t level, View key);
+  // Brings a node whose writer died in order and writes it back. REQUIRES: its lock is held.
+  Task<Status> repair(Operation& op, NodeRef ref, Node<K> node, NodeLock& lock);
+  // Writes back the left node of a split (node_write.h), as the next version.
+  void write_split(fabric::Batch& batch, const NodeRef& ref, Node<K> node, NodeLock& lock);
+  // Allocates and retires nodes of a level.
+  Task<Result<pool::FreshBlock>> allocate(Operation& op, std::uint8_t level);
+  void retire(const NodeRef& ref, std::uint8_t level, std::uint32_t version);
+
+  // --- Whole tree ---
+
+  struct Root {
+    NodeRef ref;
+    std::uint8_t level = 0;
+  };
+  Task<Result<Root>> root(Operation& op);
+  Task<Result<Root>> read_root(Operation& op);
+  // The entries of an inner node image, ascending, whole, without what lies beyond its fence.
+  // nullopt: a long separator could not be read (the image is outdated). With the node locked that
+  // is the mark of an entry that went right in a split its writer did not finish: drop_unreadable.
+  Task<Result<std::optional<std::vector<InnerEntry<K>>>>> entries(Operation& op, InnerNode<K> node,
+                                                                  bool drop_unreadable = false);
+
+  std::size_t node_bytes(std::uint8_t level) const {
+    return level == 0 ? leaves_.leaf_bytes() : options_.inner_bytes;
+  }
+  LockTarget lock_target(const NodeRef& ref, std::uint8_t level, std::byte* into) const {
+    return {ref.address, into, NodeParts::whole(node_bytes(level)),
+            level == 0 ? leaves_.lock_word() : LockWord::kPlain};
+  }
+  std::uint32_t newest_version(Node<K> node, std::uint8_t level) const {
+    return level == 0 ? leaves_.newest_version(node) : node.newest_version();
+  }
+  const pool::IndexRecord& record() const { return record_; }
+  std::uint32_t index_id() const { return record_.index_id; }
+  std::uint64_t seed() const { return record_.seed; }
+  pool::ComputeNode& node() const { return node_; }
+  NodeLocks& locks() { return locks_; }
+  const NodeLocks& locks() const { return locks_; }
+  const BLinkOptions& options() const { return options_; }
+  const BLinkCounts& counts() const { return counts_; }
+  void count_split() { counts_.splits.fetch_add(1, std::memory_order_relaxed); }
+  std::size_t cache_bytes() const { return cache_.bytes(); }
+
+ private:
+  enum class LoadOutcome : std::uint8_t { kLoaded, kDead, kStale };
+  struct Loaded {
+    LoadOutcome outcome = LoadOutcome::kStale;
+    NodeHandle<K> node;
+  };
+
+  bool cached_root(Root& root) const;
+  void remember_root(const Root& root);
+  void forget_root();
+
+  Task<Result<Loaded>> load(Operation& op, const NodeRef& ref, std::uint8_t level);
+  Task<Result<std::optional<NodeHandle<K>>>> decode(Operation& op, const NodeRef& ref,
+                                                    InnerNode<K> node);
+  Task<Result<Found<K>>> find(Operation& op, View key, std::uint8_t level, std::byte* into,
+                              NodeLock* lock);
+  Task<Status> fetch(Operation& op, const NodeRef& ref, std::uint8_t level, std::byte* into,
+                     NodeLock* lock);
+  Task<Status> let_go(Operation& op, NodeLock* lock);
+  bool settled(Node<K> node) const;
+  void set_version(Node<K> node, std::uint32_t version) const;
+  pool::BlockKind block_kind(std::uint8_t level) const {
+    return level == 0 && leaves_.lock_word() == LockWord::kNoted ? pool::BlockKind::kNotedNode
+                                                                 : pool::BlockKind::kNode;
+  }
+  // Who sees to what the dead left waits for locks, or does what it can without: then these say
+  // false where someone has a lock who is not known to be dead.
+  enum class Patience : std::uint8_t { kWait, kTry };
+  Task<Result<bool>> take(Operation& op, const NodeRef& ref, std::uint8_t level, std::byte* into,
+                          NodeLock& lock, Patience patience);
+  Task<Result<bool>> heal(Operation& op, const NodeRef& ref, std::uint8_t level,
+                          Patience patience = Patience::kWait);
+
+  Task<Status> grow_root(Operation& op, std::uint8_t level, Cell cell, NodeRef right);
+  Task<Status> insert_entry(Operation& op, NodeRef ref, InnerNode<K> node, NodeLock& lock,
+                            InnerEntry<K> entry);
+  Task<Result<std::size_t>> cut_near(Operation& op, const std::vector<InnerEntry<K>>& all,
+                                     std::size_t wanted, NodeRef added, std::uint8_t level);
+  Task<Status> split_inner(Operation& op, NodeRef ref, InnerNode<K> node, NodeLock& lock,
+                           InnerEntry<K> entry);
+  Task<Result<bool>> alive(Operation& op, const NodeRef& ref, std::uint8_t level);
+  Task<Result<bool>> absorbed(Operation& op, const NodeRef& ref, std::uint8_t level, Cell low);
+  Task<Result<bool>> stay_or_die(Operation& op, const NodeRef& ref, std::uint8_t level, Cell low,
+                                 std::uint32_t departure, Patience patience);
+  Task<Result<bool>> see_off(Operation& op, Node<K> left, NodeLock& lock, Patience patience);
+  Task<Result<bool>> bury_right(Operation& op, const NodeRef& ref, Node<K> left, Node<K> right);
+  Task<Result<bool>> unlink(Operation& op, std::uint8_t level, Cell low, const NodeRef& dead,
+                            Patience patience);
+  Task<Result<NodeRef>> lock_without_waiting(Operation& op, View key, std::uint8_t level,
+                                             std::byte* into, NodeLock& lock);
+  Task<Status> retire_node(Operation& op, const NodeRef& ref, std::uint8_t level);
+  Task<Status> bury(Operation& op, const NodeRef& ref, Node<K> node);
+  fabric::Buffer write_burial(Operation& op, fabric::Batch& batch, const NodeRef& ref,
+                              Node<K> node);
+  bool absorb_inner(InnerNode<K> left, InnerNode<K> right);
+  Task<Status> merge_children(Operation& op, NodeRef parent_ref, InnerNode<K> parent,
+                              NodeLock& parent_lock, std::uint8_t level, const InnerEntry<K>& left,
+                              const InnerEntry<K>& right, bool& merged);
+
+  pool::ComputeNode& node_;
+  const pool::IndexRecord record_;
+  const BLinkOptions options_;
+  Leaves<K>& leaves_;
+  NodeLocks locks_;
+  NodeCache<K> cache_;
+  BLinkCounts counts_;
+  // The root as last seen: reference word; {level, high part of the reference, check of the word}.
+  std::atomic<std::uint64_t> root_word_{0};
+  std::atomic<std::uint64_t> root_rest_{0};
+};
+
+}  // namespace pando::index

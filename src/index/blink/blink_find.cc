@@ -1,0 +1,529 @@
+// BLink, the part that finds nodes: root, cache, routes, reading and locking.
+#include <chrono>
+
+#include "index/blink/blink.h"
+
+namespace pando::index {
+
+namespace blink_find {
+// A torn read is read again at once, for so long; then one sees to whoever left the node so.
+inline constexpr int kTornRetries = 64;
+// Restarts before even the root is read anew.
+inline constexpr int kPatience = 3;
+
+constexpr std::uint64_t check_of(std::uint64_t word) { return (word * 0x9e3779b97f4a7c15u) >> 32; }
+}  // namespace blink_find
+
+template <class K>
+BLink<K>::BLink(pool::ComputeNode& node, const pool::IndexRecord& record,
+                const BLinkOptions& options, Leaves<K>& leaves)
+    : node_(node),
+      record_(record),
+      options_(options),
+      leaves_(leaves),
+      locks_(node, options.locks),
+      cache_(node, options.cache) {}
+
+// --- The root ---
+// Its word in far memory is {address | level}: addresses are multiples of 64, levels below 32.
+
+template <class K>
+bool BLink<K>::cached_root(Root& root) const {
+  const std::uint64_t word = root_word_.load(std::memory_order_acquire);
+  const std::uint64_t rest = root_rest_.load(std::memory_order_acquire);
+  if (word == 0 || rest >> 32 != blink_find::check_of(word)) return false;  // none, or half set
+  root.ref = NodeRef::decode(word, static_cast<std::uint16_t>(rest));
+  root.level = static_cast<std::uint8_t>(rest >> 16);
+  return true;
+}
+
+template <class K>
+void BLink<K>::remember_root(const Root& root) {
+  const std::uint64_t word = root.ref.word();
+  root_rest_.store(
+      (blink_find::check_of(word) << 32) | (std::uint64_t{root.level} << 16) | root.ref.high(),
+      std::memory_order_release);
+  root_word_.store(word, std::memory_order_release);
+}
+
+template <class K>
+void BLink<K>::forget_root() {
+  root_word_.store(0, std::memory_order_release);
+}
+
+template <class K>
+Task<Result<typename BLink<K>::Root>> BLink<K>::root(Operation& op) {
+  Root root;
+  if (cached_root(root)) co_return root;
+  co_return co_await read_root(op);
+}
+
+template <class K>
+Task<Result<typename BLink<K>::Root>> BLink<K>::read_root(Operation& op) {
+  for (;;) {
+    const fabric::Buffer buffer = op.buffer(2 * kLineBytes);
+    fabric::Batch batch(op.cost());
+    batch.read(record_.root_word(), buffer.data(), sizeof(std::uint64_t));
+    if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
+    const auto word = pando::index::load<std::uint64_t>(buffer.data());
+    const Address address = Address::from_raw(word & ~std::uint64_t{63});
+    const auto level = static_cast<std::uint8_t>(word & 63);
+    batch.clear();
+    batch.read(address, buffer.data(), kLineBytes);
+    if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
+    const Node<K> header(buffer.data(), kLineBytes);
+    if (header.index_id() == index_id() && header.level() == level) {
+      const Root root{NodeRef(address, header.birth()), level};
+      remember_root(root);
+      co_return root;
+    }
+    if (op.expired()) {
+      co_return fail(ErrorCode::kCorrupt, "the root word does not lead to a node of the index");
+    }
+    op.count_retry();
+    co_await op.worker().yield();
+  }
+}
+
+template <class K>
+Task<Status> BLink<K>::set_first_root(Operation& op, const NodeRef& leaf) {
+  const std::uint64_t word = leaf.address.raw();
+  fabric::Batch batch(op.cost());
+  batch.write_word(record_.root_word(), &word);
+  co_return co_await op.submit(batch);
+}
+
+// --- Routes ---
+
+template <class K>
+bool BLink<K>::route_cached(View key, std::uint8_t level, Route<K>& route) {
+  Root root;
+  if (!cached_root(root) || root.level < level) return false;
+  route.node = root.ref;
+  for (std::uint8_t at = root.level; at > level; --at) {
+    const CacheNode* node = cache_.find(route.node);
+    if (node == nullptr || !node->reaches(key, false)) return false;
+    const std::size_t slot = node->find(key);
+    if (slot == node->count()) return false;
+    route.parent = NodeHandle<K>(node, false);
+    route.slot = slot;
+    route.node = node->child(slot);
+  }
+  route.fresh = false;
+  return true;
+}
+
+template <class K>
+Route<K> BLink<K>::same_route(const Route<K>& route) const {
+  return {route.node, NodeHandle<K>(route.parent.get(), false), route.slot, route.fresh};
+}
+
+template <class K>
+bool BLink<K>::advance(Route<K>& route) const {
+  if (!route.parent) return false;
+  if (route.slot + 1 < route.parent->count()) {
+    ++route.slot;
+  } else {
+    const CacheNode* next =
+        route.parent->has_high() ? cache_.find(route.parent->sibling()) : nullptr;
+    if (next == nullptr || next->count() == 0) return false;
+    route.parent = NodeHandle<K>(next, false);
+    route.slot = 0;
+  }
+  route.node = route.parent->child(route.slot);
+  return true;
+}
+
+template <class K>
+std::optional<NodeRef> BLink<K>::next_child(const Route<K>& route, View key) const {
+  if (!route.parent) return NodeRef{};
+  if (route.slot + 1 < route.parent->count()) return route.parent->child(route.slot + 1);
+  if (!route.parent->has_high()) return NodeRef{};
+  const CacheNode* next = cache_.find(route.parent->sibling());
+  if (next == nullptr || next->count() == 0 || !(key < next->key(0))) return std::nullopt;
+  return next->child(0);
+}
+
+template <class K>
+std::optional<typename BLink<K>::Extent> BLink<K>::extent(const Route<K>& route) const {
+  if (!route.parent) return std::nullopt;
+  const View low = route.parent->key(route.slot);
+  if (route.slot + 1 < route.parent->count()) {
+    return Extent{low, route.parent->key(route.slot + 1), route.parent->child(route.slot + 1)};
+  }
+  const CacheNode* next = route.parent->has_high() ? cache_.find(route.parent->sibling()) : nullptr;
+  if (next == nullptr || next->count() == 0 || !(low < next->key(0))) return std::nullopt;
+  return Extent{low, next->key(0), next->child(0)};
+}
+
+template <class K>
+void BLink<K>::misled(const Route<K>& route) {
+  counts_.misled.fetch_add(1, std::memory_order_relaxed);
+  if (route.parent) {
+    cache_.erase(route.parent->self());
+  } else {
+    forget_root();
+  }
+}
+
+template <class K>
+Task<Result<Route<K>>> BLink<K>::route(Operation& op, View key, std::uint8_t level, bool strict) {
+  for (int restarts = 0;; ++restarts) {
+    if (restarts > 0) {
+      if (op.expired()) {
+        co_return fail(ErrorCode::kTimeout, "finding the way through the index");
+      }
+      op.count_retry();
+      co_await op.worker().yield();
+    }
+    Result<Root> start =
+        restarts > blink_find::kPatience ? co_await read_root(op) : co_await root(op);
+    if (!start) co_return fail(start.error());
+    if (start->level < level) start = co_await read_root(op);
+    if (!start) co_return fail(start.error());
+    if (start->level < level) co_return fail(ErrorCode::kNotFound, "the tree has no such level");
+
+    Route<K> route;
+    route.node = start->ref;
+    std::uint8_t at = start->level;
+    NodeRef left;  // where a step to the right came from; none where an entry named the node
+    bool restart = false;
+    while (at > level && !restart) {
+      NodeHandle<K> node(cache_.find(route.node), false);
+      const bool cached = static_cast<bool>(node);
+      if (!cached) {
+        Result<Loaded> loaded = co_await load(op, route.node, at);
+        if (!loaded) co_return fail(loaded.error());
+        if (loaded->outcome == LoadOutcome::kDead && left && restarts > blink_find::kPatience) {
+          // Left as a sibling by a merger that died: finish its work.
+          Result<bool> healed = co_await heal(op, left, at);
+          if (!healed) co_return fail(healed.error());
+        }
+        if (loaded->outcome == LoadOutcome::kDead && !left && route.parent && route.fresh) {
+          // Its merger has not taken the entry out yet, or is dead: go around by the left, where
+          // one sees which.
+          const Owned separator(route.parent->key(route.slot));
+          Result<Route<K>> around = co_await this->route(op, separator, at, true);
+          if (!around) co_return fail(around.error());
+          route = std::move(*around);
+          continue;
+        }
+        if (loaded->outcome != LoadOutcome::kLoaded) {
+          misled(route);
+          restart = true;
+          continue;
+        }
+        node = std::move(loaded->node);
+      }
+      if (cached && !node->reaches(key, strict)) {  // outdated; or not, which a fresh one tells
+        cache_.erase(node->self());
+        continue;
+      }
+      if (!node->reaches(key, strict)) {  // a half-done split, or an outdated entry
+        if (at == start->level) forget_root();
+        if (route.parent && !route.fresh) cache_.erase(route.parent->self());
+        if ((route.fresh || !route.parent) && !route.unposted) {
+          const std::size_t end = node->count();  // where the high fence is
+          route.unposted = {at, node->sibling(), Owned(node->key(end)), node->cell(end)};
+        }
+        left = route.node;
+        route.node = node->sibling();
+        continue;
+      }
+      const std::size_t slot = node->find(key, strict);
+      if (slot == node->count()) {
+        misled(route);
+        cache_.erase(route.node);
+        restart = true;
+        continue;
+      }
+      route.node = node->child(slot);
+      route.slot = slot;
+      route.parent = std::move(node);
+      route.fresh = !cached;
+      left = NodeRef{};
+      --at;
+    }
+    if (!restart) co_return std::move(route);
+  }
+}
+
+// --- Inner nodes into the cache ---
+
+template <class K>
+Task<Result<std::optional<NodeHandle<K>>>> BLink<K>::decode(Operation& op, const NodeRef& ref,
+                                                            InnerNode<K> node) {
+  using Answer = std::optional<NodeHandle<K>>;
+  auto sorted = co_await entries(op, node);
+  if (!sorted) co_return fail(sorted.error());
+  if (!*sorted) co_return Answer(std::nullopt);
+  Owned high{};
+  if (node.has(kHasHigh)) {
+    Result<Owned> whole = co_await whole_key(op, node.high());
+    if (!whole && outdated(whole.error())) co_return Answer(std::nullopt);
+    if (!whole) co_return fail(whole.error());
+    high = std::move(*whole);
+  }
+  CacheNode* made = CacheNode::make({ref, node.sibling(), node.level(), node.has(kHasHigh)},
+                                    **sorted, high, node.high());
+  if (made == nullptr) co_return fail(ErrorCode::kOutOfMemory, "on the compute node");
+  // One in the middle of a merge is not kept: all who pass see it, until it has been finished.
+  const bool kept = !node.has(kAbsorbing) && !node.has(kLeaving) && cache_.insert(made);
+  co_return Answer(NodeHandle<K>(made, !kept));
+}
+
+template <class K>
+Task<Result<typename BLink<K>::Loaded>> BLink<K>::load(Operation& op, const NodeRef& ref,
+                                                       std::uint8_t level) {
+  counts_.cache_misses.fetch_add(1, std::memory_order_relaxed);
+  const fabric::Buffer buffer = op.buffer(options_.inner_bytes);
+  for (int tries = 1;; ++tries) {
+    if (Status read = co_await fetch(op, ref, level, buffer.data(), nullptr); !read) {
+      co_return fail(read.error());
+    }
+    InnerNode<K> node(buffer.data(), options_.inner_bytes);
+    switch (judge(node, level, ref)) {
+      case Verdict::kStale:
+        co_return Loaded{LoadOutcome::kStale, {}};
+      case Verdict::kDead:
+        co_return Loaded{LoadOutcome::kDead, {}};
+      case Verdict::kGood: {
+        if (node.has(kAbsorbing) || node.has(kLeaving)) {
+          Result<bool> helped = co_await heal(op, ref, level, Patience::kTry);
+          if (!helped) co_return fail(helped.error());
+          if (*helped) break;  // look again
+        }
+        auto decoded = co_await decode(op, ref, node);
+        if (!decoded) co_return fail(decoded.error());
+        if (*decoded) co_return Loaded{LoadOutcome::kLoaded, std::move(**decoded)};
+        break;  // outdated while we looked
+      }
+      case Verdict::kTorn:
+        break;
+    }
+    if (op.expired()) co_return fail(ErrorCode::kTimeout, "reading an inner node");
+    op.count_retry();
+    co_await op.worker().yield();
+    if (tries % blink_find::kTornRetries == 0) {
+      Result<bool> healed = co_await heal(op, ref, level);
+      if (!healed) co_return fail(healed.error());
+    }
+  }
+}
+
+// --- Nodes for a key ---
+
+template <class K>
+Task<Status> BLink<K>::fetch(Operation& op, const NodeRef& ref, std::uint8_t level, std::byte* into,
+                             NodeLock* lock) {
+  if (lock != nullptr) {
+    co_return co_await locks_.lock(op, *lock, lock_target(ref, level, into));
+  }
+  fabric::Batch batch(op.cost());
+  batch.read(ref.address, into, node_bytes(level));
+  co_return co_await op.submit(batch);
+}
+
+template <class K>
+Task<Status> BLink<K>::let_go(Operation& op, NodeLock* lock) {
+  if (lock == nullptr) co_return Status{};
+  co_return co_await locks_.unlock(op, *lock);
+}
+
+template <class K>
+Verdict BLink<K>::judge(Node<K> node, std::uint8_t level, const NodeRef& ref) const {
+  const Verdict header = node.judge_header(index_id(), level, ref);
+  if (header != Verdict::kGood || node.lines() == 1) return header;
+  const bool whole = level == 0 ? leaves_.intact(node) : node.versions_agree();
+  return whole ? Verdict::kGood : Verdict::kTorn;
+}
+
+template <class K>
+bool BLink<K>::settled(Node<K> node) const {
+  if (node.has(kDead)) return true;
+  if (node.has(kAbsorbing) || node.has(kLeaving)) return false;
+  return node.level() == 0 ? leaves_.settled(node) : node.versions_same();
+}
+
+template <class K>
+Task<Result<bool>> BLink<K>::take(Operation& op, const NodeRef& ref, std::uint8_t level,
+                                  std::byte* into, NodeLock& lock, Patience patience) {
+  if (patience == Patience::kTry) {
+    co_return co_await locks_.try_lock(op, lock, lock_target(ref, level, into));
+  }
+  if (Status got = co_await fetch(op, ref, level, into, &lock); !got) co_return fail(got.error());
+  co_return true;
+}
+
+// A node that stays torn was left so by a writer that died; one in the middle of a merge may have
+// been. Locking it waits for that to be certain, and takes over.
+template <class K>
+Task<Result<bool>> BLink<K>::heal(Operation& op, const NodeRef& ref, std::uint8_t level,
+                                  Patience patience) {
+  const fabric::Buffer buffer = op.buffer(node_bytes(level));
+  for (NodeRef seen_off;;) {
+    NodeLock lock(locks_);
+    Result<bool> got = co_await take(op, ref, level, buffer.data(), lock, patience);
+    if (!got || !*got) co_return got;
+    Node<K> node(buffer.data(), node_bytes(level));
+    const Verdict verdict = judge(node, level, ref);
+    const bool lives = verdict != Verdict::kStale && verdict != Verdict::kDead;
+    if (lives && node.has(kLeaving)) {
+      if (Status done = co_await locks_.unlock(op, lock); !done) co_return fail(done.error());
+      co_return co_await stay_or_die(op, ref, level, node.low(), node.entry_version(0), patience);
+    }
+    if (lives && node.has(kAbsorbing) && node.sibling() != seen_off) {
+      seen_off = node.sibling();
+      Result<bool> done = co_await see_off(op, node, lock, patience);
+      if (!done || !*done) co_return done;
+      continue;
+    }
+    if (verdict != Verdict::kStale && (lock.repair() || !settled(node))) {
+      if (Status done = co_await repair(op, ref, node, lock); !done) co_return fail(done.error());
+    }
+    if (Status done = co_await locks_.unlock(op, lock); !done) co_return fail(done.error());
+    co_return true;
+  }
+}
+
+template <class K>
+bool BLink<K>::believable(const Route<K>& route, View key, std::uint8_t level,
+                          std::byte* bytes) const {
+  const Node<K> node(bytes, node_bytes(level));
+  return judge(node, level, route.node) == Verdict::kGood && covers(route, key, node);
+}
+
+template <class K>
+bool BLink<K>::covers(const Route<K>& route, View key, Node<K> node) const {
+  if (!node.has(kHasHigh) || mutated(Mutant::kNoFenceCheck)) return true;
+  const Cell high = node.high();
+  if (!K::is_long(high)) return key < K::short_key(high);
+  if (!route.parent) return false;
+  const std::size_t next = route.slot + 1;
+  const bool known = next < route.parent->count() || route.parent->has_high();
+  return known && route.parent->cell(next) == high && key < route.parent->key(next);
+}
+
+template <class K>
+Task<Result<Found<K>>> BLink<K>::read(Operation& op, View key, std::uint8_t level,
+                                      std::byte* into) {
+  return find(op, key, level, into, nullptr);
+}
+
+template <class K>
+Task<Result<Found<K>>> BLink<K>::lock(Operation& op, View key, std::uint8_t level, std::byte* into,
+                                      NodeLock& lock) {
+  return find(op, key, level, into, &lock);
+}
+
+template <class K>
+Task<Result<Found<K>>> BLink<K>::find(Operation& op, View key, std::uint8_t level, std::byte* into,
+                                      NodeLock* lock) {
+  std::optional<Owned> around;  // the separator of a dead node that its parent still names
+  NodeRef seen_off;             // the right node of one that is absorbing
+  int torn = 0;
+  for (int restarts = 0;; ++restarts) {
+    if (restarts > 0 && op.expired()) co_return fail(ErrorCode::kTimeout, "finding a node");
+    Route<K> route;
+    if (restarts > 0 || !route_cached(key, level, route)) {
+      Result<Route<K>> routed = around ? co_await this->route(op, *around, level, true)
+                                       : co_await this->route(op, key, level);
+      if (!routed) co_return fail(routed.error());
+      route = std::move(*routed);
+      if (lock != nullptr && route.unposted) {
+        // While no lock is held yet. Should it fail, the next one will see to it.
+        counts_.helped.fetch_add(1, std::memory_order_relaxed);
+        const auto& late = *route.unposted;
+        (void)co_await post(op, late.level, late.separator, late.cell, late.node);
+      }
+    } else {
+      counts_.cache_hits.fetch_add(1, std::memory_order_relaxed);
+    }
+    Found<K> found;
+    found.node = route.node;
+    const Route<K>* known = &route;  // until a step to the right leaves the parent's knowledge
+    for (bool restart = false; !restart;) {
+      if (Status got = co_await fetch(op, found.node, level, into, lock); !got) {
+        co_return fail(got.error());
+      }
+      Node<K> node(into, node_bytes(level));
+      Verdict verdict = judge(node, level, found.node);
+      if (lock != nullptr && verdict != Verdict::kStale && verdict != Verdict::kDead &&
+          node.has(kLeaving)) {
+        if (Status done = co_await let_go(op, lock); !done) co_return fail(done.error());
+        Result<bool> done = co_await stay_or_die(op, found.node, level, node.low(),
+                                                 node.entry_version(0), Patience::kWait);
+        if (!done) co_return fail(done.error());
+        continue;
+      }
+      if (lock != nullptr && verdict != Verdict::kStale && verdict != Verdict::kDead &&
+          node.has(kAbsorbing) && node.sibling() != seen_off) {
+        seen_off = node.sibling();
+        Result<bool> done = co_await see_off(op, node, *lock, Patience::kWait);
+        if (!done) co_return fail(done.error());
+        continue;
+      }
+      if (lock == nullptr && around && verdict == Verdict::kGood && node.has(kAbsorbing)) {
+        around.reset();
+        Result<bool> helped = co_await heal(op, found.node, level, Patience::kTry);
+        if (!helped) co_return fail(helped.error());
+        if (*helped) continue;
+      }
+      if (lock != nullptr && verdict != Verdict::kStale && (lock->repair() || !settled(node))) {
+        if (Status done = co_await repair(op, found.node, node, *lock); !done) {
+          co_return fail(done.error());
+        }
+        verdict = judge(node, level, found.node);
+      }
+      if (verdict == Verdict::kGood || verdict == Verdict::kDead) {
+        Result<bool> covers = co_await reaches(op, node, key, known);
+        if (!covers) {
+          co_await let_go(op, lock);
+          const bool kept = lock != nullptr && verdict == Verdict::kGood;
+          if (kept || !outdated(covers.error())) co_return fail(covers.error());
+          restart = true;
+          continue;
+        }
+        if (*covers && verdict == Verdict::kGood) co_return std::move(found);
+        if (!*covers) {  // also past a dead node: its sibling is what it was when it died
+          if (Status done = co_await let_go(op, lock); !done) co_return fail(done.error());
+          op.count_retry();
+          misled(route);
+          if (verdict == Verdict::kGood && (route.fresh || !route.parent)) {
+            found.unposted = node.sibling();
+            found.unposted_cell = node.high();
+          }
+          found.node = node.sibling();
+          known = nullptr;
+          continue;
+        }
+      }
+      if (Status done = co_await let_go(op, lock); !done) co_return fail(done.error());
+      op.count_retry();
+      if (verdict == Verdict::kTorn) {
+        co_await op.worker().yield();
+        if (++torn % blink_find::kTornRetries == 0) {
+          Result<bool> healed = co_await heal(op, found.node, level);
+          if (!healed) co_return fail(healed.error());
+          restart = true;  // the reference itself may be what is wrong
+          misled(route);
+        }
+        if (op.expired()) co_return fail(ErrorCode::kTimeout, "reading a node");
+        continue;
+      }
+      if (verdict == Verdict::kDead && route.parent && route.fresh && known != nullptr) {
+        around = Owned(route.parent->key(route.slot));
+      }
+      misled(route);
+      if (restarts > blink_find::kPatience) forget_root();
+      if (restarts > 0) co_await op.worker().yield();
+      restart = true;
+    }
+  }
+}
+
+// Of the members, those defined in this file.
+template class BLink<IntKeys>;
+template class BLink<ByteKeys>;
+
+}  // namespace pando::index

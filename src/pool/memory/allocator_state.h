@@ -1,0 +1,152 @@
+// Inside the Allocator: what allocator.cc (taking blocks), collector.cc (getting them back) and
+// inheritance.cc (the ledger) share.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "pool/compute_node.h"
+#include "pool/memory/allocator.h"
+#include "pool/memory/fetcher.h"
+#include "pool/memory/free_blocks.h"
+#include "pool/memory/ledger.h"
+
+namespace pando::pool {
+
+// Runs of chunks. Most classes cut one chunk with little waste; the others take the shortest run
+// that wastes an eighth at most, or one block's worth where a memory node has no more: a short run,
+// which the state of its first chunk tells.
+constexpr std::size_t chunks_for_one(std::size_t size_class) {
+  return (class_bytes(size_class) + kChunkBytes - 1) / kChunkBytes;
+}
+constexpr std::size_t blocks_in(std::size_t chunks, std::size_t size_class) {
+  return chunks * kChunkBytes / class_bytes(size_class);
+}
+constexpr std::size_t chunks_for_run(std::size_t size_class) {
+  for (std::size_t chunks = chunks_for_one(size_class); chunks <= 8; ++chunks) {
+    const std::size_t used = blocks_in(chunks, size_class) * class_bytes(size_class);
+    if ((chunks * kChunkBytes - used) * 8 <= chunks * kChunkBytes) return chunks;
+  }
+  return chunks_for_one(size_class);
+}
+// How many chunks before the one that a block begins in its run begins; `within`: where in its
+// chunk the block begins. No two blocks of a run begin at the same place of their chunks.
+constexpr std::size_t chunks_before(std::size_t size_class, std::uint64_t within) {
+  for (std::size_t i = 0; i < blocks_in(chunks_for_run(size_class), size_class); ++i) {
+    const std::uint64_t at = i * class_bytes(size_class);
+    if (at % kChunkBytes == within) return at / kChunkBytes;
+  }
+  return 0;
+}
+
+struct Allocator::State {
+  // Blocks in the queue and their far bytes from which on the housekeeper is kicked.
+  static constexpr std::size_t kKickBlocks = 256;
+  static constexpr std::uint64_t kKickBytes = 1 << 20;
+  // Incarnations from here on are not reused: a node's version counts on from it and must not wrap.
+  static constexpr std::uint32_t kLastIncarnation = 0xf000'0000;
+
+  // Retired blocks that were written to far memory, to be read back when they are safe.
+  struct Stash {
+    Block block;
+    std::uint64_t stamp;  // of the youngest in it
+    std::uint32_t count;
+    std::uint32_t checksum;
+  };
+  static constexpr std::size_t kStashBlocks = 256;
+  static constexpr std::size_t kStashBytes = kStashBlocks * sizeof(Block);
+
+  explicit State(ComputeNode& compute_node);
+  ~State();
+
+  // ---- Taking (allocator.cc)
+  std::optional<Block> take(BlockKind kind, std::size_t size_class);
+  Task<Result<Block>> refill(Operation& op, BlockKind kind, std::size_t size_class);
+  Task<std::optional<Block>> take_behind(Operation& op, BlockKind kind, std::size_t size_class);
+  Task<Result<std::optional<Block>>> attempt(Operation& op, BlockKind kind, std::size_t size_class);
+  Task<Result<bool>> fetch(Operation& op, BlockKind kind, std::size_t size_class, bool new_runs);
+  Task<Result<bool>> fetch_shared(Operation& op, BlockKind kind, std::size_t size_class,
+                                  std::span<const fabric::NodeId> ids, std::size_t first,
+                                  std::span<const std::uint64_t> stack_words);
+  Task<Result<bool>> fetch_run(Operation& op, BlockKind kind, std::size_t size_class,
+                               std::span<const fabric::NodeId> ids, std::size_t first,
+                               std::span<std::uint64_t> chunk_words);
+  Task<Result<bool>> fetch_recycled(Operation& op, BlockKind kind, std::size_t size_class,
+                                    std::span<const fabric::NodeId> ids, std::size_t first,
+                                    std::size_t chunks);
+  void accept_run(fabric::Address start, BlockKind kind, std::size_t size_class,
+                  std::size_t chunks);
+  void accept(std::span<const FreeRun> runs);
+
+  // ---- Getting back (collector.cc)
+  bool safe(std::uint64_t stamp) const;
+  bool drain(BlockKind* full_kind, std::size_t* full_class);  // REQUIRES: mutex
+  std::vector<FreeRun> surplus(std::size_t keep_blocks, std::uint64_t keep_bytes);
+  Task<Status> spill(Operation& op, std::size_t keep_blocks, std::uint64_t keep_bytes);
+  Task<Status> tidy(Operation& op);
+  Task<Status> give_back(Operation& op, BlockKind kind, std::size_t size_class);
+  Task<Status> stash(Operation& op);
+  Task<Result<std::vector<FreeRun>>> read_stash(Operation& op, bool unsafe_too);
+  Task<Status> unstash(Operation& op);
+  Task<Status> recall_stashes(Operation& op);
+  void requeue(std::span<const FreeRun> runs);
+  void put_back(const Block& block);  // at once, uncounted
+  std::uint64_t waiting();
+  Task<bool> all_safe(Session& session, task::TimePoint until);
+  std::uint64_t retired_bytes();
+
+  // ---- The ledger, and those of the dead (inheritance.cc)
+  struct Draft;
+  Task<Status> push(Operation& op, std::span<const FreeRun> runs);
+  Task<void> keep_ledger(Operation& op);
+  std::vector<Draft> draft(std::size_t& lacking);
+  Task<Result<std::size_t>> write_ledger(Operation& op);
+  Task<Status> grow_ledger(Operation& op, std::size_t count);
+  Task<Status> close_ledger(Operation& op);
+  Task<Status> finish_ledger(Operation& op);
+  std::size_t ledger_pages();
+  Task<Status> inherit(Operation& op);
+  Task<void> settle_estates(Operation& op);
+  Task<Status> settle(Operation& op, std::uint64_t head, bool own);
+  Task<Status> settle_class(Operation& op, std::span<const FoundPage> pages);
+  Task<void> give(Operation& op, std::vector<FreeRun> runs);
+
+  ComputeNode& node;
+  Fetcher fetcher{*this};
+  const std::size_t retired_limit;
+  const std::uint64_t keep_limit;
+  std::atomic<std::uint64_t> allocated{0};
+  std::atomic<std::uint64_t> freed{0};
+  std::atomic<std::uint64_t> inherited_blocks{0};
+  // A run or magazine was taken that the ledger does not list, or pages were struck for one that
+  // was given away.
+  std::atomic<bool> untold{false};
+
+  std::mutex mutex;  // of all below; never held across an await
+  FreeBlocks free;
+  RetiredQueue retired;
+  std::deque<Stash> stashes;  // by stamp
+  std::size_t next_node =
+      0;  // of those in use, where the next run is looked for first: load spreads
+  std::uint32_t before_first = 0;  // begin_incarnations_at()
+  std::uint64_t last_seen = 0;     // allocated + freed, at the last collect()
+  Ledger ledger;
+
+  // The housekeeper's alone.
+  std::size_t page_limit = Ledger::kUsualPages;
+  std::uint64_t chain = 0;   // the first page of this compute node's slot
+  bool chain_known = false;  // it was read
+  bool inherited = false;    // nothing of a predecessor's is listed there any more
+  task::TimePoint next_inheriting{};
+  task::TimePoint next_growth{};
+  std::optional<task::TimePoint> told;  // when the ledger was last written
+  task::TimePoint next_settling{};
+};
+
+}  // namespace pando::pool

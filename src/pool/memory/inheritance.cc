@@ -1,0 +1,553 @@
+// The Allocator and its ledger: telling what is held free, and taking over what the dead held.
+//
+// Settling a ledger: for each class that its pages list, look which of the blocks have not been
+// begun (ledger.h); strike the pages; give the blocks away. In that order, so that whoever has the
+// slot next, if this one dies in the middle, finds what has not been given yet, or nothing: a block
+// is lost then, never given twice. Retired blocks are retired once more, as of now.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <map>
+
+#include "base/mutants.h"
+#include "pool/memory/allocator_state.h"
+#include "pool/memory/ledger.h"
+#include "pool/memory/shared_stack.h"
+#include "pool/pause.h"
+
+namespace pando::pool {
+namespace {
+
+using base::Mutant;
+using base::mutated;
+using fabric::Address;
+using fabric::Batch;
+using fabric::Buffer;
+using fabric::kLineBytes;
+
+constexpr std::size_t kPageClass = class_of(sizeof(LedgerPage));
+// From one writing of the ledger to the next: at most 64 KiB each time.
+constexpr task::Duration kTelling = std::chrono::milliseconds(5);
+constexpr task::Duration kHurriedTelling = std::chrono::milliseconds(1);
+// How much memory that should be zero is read at once.
+constexpr std::size_t kZeroReadBytes = 64 << 10;
+// The dead may have begun to write other lines than the first, time and again, each time with an
+// incarnation that its next user must not have.
+constexpr std::uint32_t kIncarnationsSkipped = 256;
+
+bool is_zero(const std::byte* bytes, std::size_t length) {
+  return std::all_of(bytes, bytes + length, [](std::byte b) { return b == std::byte{0}; });
+}
+
+// Whether `length` bytes there can be far memory of this pool.
+bool plausible(const fabric::Fabric& fabric, Address at, std::uint64_t length) {
+  const std::uint64_t size =
+      at.node() < fabric.node_count() ? fabric.node_size(at.node()) : std::uint64_t{0};
+  return at.offset() % kLineBytes == 0 && at.offset() != 0 && length <= size &&
+         at.offset() <= size - length;
+}
+
+Task<Status> strike(Operation& op, std::span<const Address> words) {
+  const std::uint64_t nothing = 0;
+  Batch batch(op.cost());
+  for (const Address word : words) batch.write_word(word, &nothing);
+  co_return co_await op.submit(batch);
+}
+
+std::vector<Address> addresses(std::span<const Ledger::Mark> marks) {
+  std::vector<Address> words;
+  words.reserve(marks.size());
+  for (const Ledger::Mark& mark : marks) words.push_back(mark.at);
+  return words;
+}
+
+Task<Result<std::uint64_t>> read_ledger_word(Operation& op, std::size_t slot) {
+  return read_word(op, member_address(slot) + offsetof(MemberSlot, ledger_word));
+}
+
+// The pages from `head` on. A chain that leads nowhere ends there.
+Task<Result<std::vector<FoundPage>>> read_chain(Operation& op, std::uint64_t head) {
+  constexpr std::size_t kHeader = offsetof(LedgerPage, entries);
+  std::vector<FoundPage> pages;
+  Buffer buffer = op.buffer(kHeader);
+  for (std::uint64_t next = head; next != 0 && pages.size() < Ledger::kMaxPages;) {
+    const Address at = Address::from_raw(next);
+    if (!plausible(op.node().fabric(), at, sizeof(LedgerPage))) break;
+    Batch batch(op.cost());
+    batch.read(at, buffer.data(), kHeader);
+    if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
+    LedgerPage page;
+    std::memcpy(&page, buffer.data(), kHeader);
+    if (page.magic != LedgerPage::kMagic) break;
+    const auto content = PageContent::from_word(page.content_word);
+    pages.push_back(
+        {.at = at,
+         .edition = page.edition,
+         .listed = content ? class_index(content->kind, content->size_class) : kClasses});
+    next = page.next;
+  }
+  co_return pages;
+}
+
+// What a class's pages list: those that are whole, and of the newest edition that one of them has.
+Task<Result<std::vector<Listed>>> read_rows(Operation& op, std::span<const FoundPage> pages) {
+  std::vector<Listed> rows;
+  std::uint64_t newest = 0;
+  Buffer buffer = op.buffer(sizeof(LedgerPage));
+  for (const FoundPage& found : pages) {
+    Batch batch(op.cost());
+    batch.read(found.at, buffer.data(), sizeof(LedgerPage));
+    if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
+    LedgerPage page;
+    std::memcpy(&page, buffer.data(), sizeof(page));
+    const auto listed = decode_page(page);
+    if (!listed || page.edition < newest) continue;
+    if (page.edition > newest) rows.clear();
+    newest = page.edition;
+    for (const Listed& row : *listed) {
+      const FreeRun& run = row.run;
+      if (plausible(op.node().fabric(), run.block.address, run.count * run.block.bytes())) {
+        rows.push_back(row);
+      }
+    }
+  }
+  co_return rows;
+}
+
+// Of a run that was never used, what is zero.
+Task<Result<std::vector<FreeRun>>> still_zero(Operation& op, const FreeRun& run) {
+  const std::size_t each = run.block.bytes();
+  const std::size_t at_once = std::max<std::size_t>(1, kZeroReadBytes / each);
+  Buffer buffer = op.buffer(std::min<std::size_t>(at_once, run.count) * each);
+  std::vector<FreeRun> zero;
+  bool goes_on = false;
+  for (std::size_t first = 0; first < run.count; first += at_once) {
+    const std::size_t count = std::min(at_once, run.count - first);
+    Batch batch(op.cost());
+    batch.read(run.block.address + first * each, buffer.data(), count * each);
+    if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!is_zero(buffer.data() + i * each, each) && !mutated(Mutant::kBegunIsFree)) {
+        goes_on = false;
+        continue;
+      }
+      if (!std::exchange(goes_on, true)) {
+        zero.push_back({.block = run.block, .count = 0});
+        zero.back().block.address = run.block.address + (first + i) * each;
+      }
+      ++zero.back().count;
+    }
+  }
+  co_return zero;
+}
+
+// Of rows of one class, the blocks that nobody has begun to use.
+Task<Result<std::vector<Listed>>> not_begun(Operation& op, std::span<const Listed> rows) {
+  std::vector<Listed> free;
+  Buffer buffer = op.buffer(std::max<std::size_t>(1, rows.size()) * kLineBytes);
+  Batch batch(op.cost());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].run.block.incarnation == 0) continue;
+    batch.read(rows[i].run.block.address, buffer.data() + i * kLineBytes, kLineBytes);
+  }
+  if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const FreeRun& run = rows[i].run;
+    if (run.block.incarnation == 0) {
+      auto zero = co_await still_zero(op, run);
+      if (!zero) co_return fail(zero.error());
+      for (const FreeRun& part : *zero) free.push_back({.run = part});
+      continue;
+    }
+    std::uint32_t seen = 0;
+    std::memcpy(&seen, buffer.data() + i * kLineBytes + incarnation_offset(run.block.kind),
+                sizeof(seen));
+    if (seen > run.block.incarnation && !mutated(Mutant::kBegunIsFree)) continue;
+    free.push_back(rows[i]);
+    free.back().run.block.incarnation += kIncarnationsSkipped;
+  }
+  co_return free;
+}
+
+}  // namespace
+
+// ---- Telling ----
+
+Task<void> Allocator::State::keep_ledger(Operation& op) {
+  if (mutated(Mutant::kNothingTold)) co_return;
+  const task::TimePoint now = op.worker().now();
+  if (!inherited && now >= next_inheriting) {
+    if (Status done = co_await inherit(op); !done) next_inheriting = now + node.options().lease;
+  }
+  // Until its slot's pages are known, new ones would cut them off.
+  if (!chain_known) co_return;
+  // Where much is retired, all pages change all the time; what was just taken is worth more.
+  const task::Duration lease = node.options().lease;
+  const task::Duration pause = untold.load(std::memory_order_relaxed)
+                                   ? std::min<task::Duration>(kHurriedTelling, lease / 32)
+                                   : std::min<task::Duration>(kTelling, lease / 8);
+  if (told && now - *told < pause) co_return;
+  told = now;
+  untold.store(false, std::memory_order_relaxed);
+  for (;;) {
+    auto lacking = co_await write_ledger(op);
+    if (!lacking || *lacking == 0 || op.worker().now() < next_growth) co_return;
+    const std::size_t room = page_limit - std::min(page_limit, ledger_pages());
+    if (room == 0) co_return;
+    if (Status grown = co_await grow_ledger(op, std::min(room, *lacking)); !grown) {
+      next_growth = op.worker().now() + node.options().lease;  // there may be no room
+      co_return;
+    }
+  }
+}
+
+Task<bool> Allocator::tell_all(Operation& op) {
+  if (mutated(Mutant::kNothingTold)) co_return true;
+  if (!state_->inherited && !co_await state_->inherit(op)) co_return false;
+  co_return (co_await state_->write_ledger(op)).has_value();
+}
+
+std::size_t Allocator::State::ledger_pages() {
+  const std::scoped_lock lock(mutex);
+  return ledger.size();
+}
+
+namespace {
+
+class WritingGuard {
+ public:
+  WritingGuard(std::mutex& mutex, Ledger& ledger) : mutex_(mutex), ledger_(ledger) {}
+  WritingGuard(const WritingGuard&) = delete;
+  WritingGuard& operator=(const WritingGuard&) = delete;
+  ~WritingGuard() {
+    const std::scoped_lock lock(mutex_);
+    ledger_.set_writing(false);
+  }
+
+ private:
+  std::mutex& mutex_;
+  Ledger& ledger_;
+};
+
+}  // namespace
+
+// What is to be said of one class: rows for each of its pages, and pages that it needs no more.
+struct Allocator::State::Draft {
+  BlockKind kind;
+  std::size_t size_class;
+  std::vector<Listed> rows;
+  std::uint64_t edition = 0;
+  std::vector<Address> pages;
+  std::vector<Ledger::Mark> unneeded;
+};
+
+// Drafts of the classes that have changed. `lacking`: pages that there are too few. REQUIRES:
+// mutex.
+std::vector<Allocator::State::Draft> Allocator::State::draft(std::size_t& lacking) {
+  std::map<std::size_t, Draft> drafts;
+  for (std::size_t i = 0; i < kClasses; ++i) {
+    const BlockKind kind = kind_at(i);
+    const std::size_t size_class = size_class_at(i);
+    if (!free.take_change(kind, size_class)) continue;
+    Draft& made = drafts[i];
+    made.kind = kind;
+    made.size_class = size_class;
+    for (const FreeRun& run : free.held(kind, size_class)) made.rows.push_back({.run = run});
+  }
+  if (drafts.empty()) return {};
+  std::size_t room = page_limit * LedgerPage::kEntries;
+  retired.for_each([&](const Block& block, std::uint64_t stamp) {
+    const auto of_class = drafts.find(class_index(block.kind, block.size_class));
+    if (of_class == drafts.end()) return true;
+    of_class->second.rows.push_back({.run = {.block = block}, .retired = stamp != 0});
+    return --room > 0;
+  });
+
+  std::vector<Draft> all;
+  for (auto& [index, made] : drafts) {
+    made.edition = ledger.next_edition();
+    const std::size_t needed = (made.rows.size() + LedgerPage::kEntries - 1) / LedgerPage::kEntries;
+    while (made.pages.size() < needed) {
+      const auto page = ledger.take(made.kind, made.size_class, made.edition);
+      if (!page) break;
+      made.pages.push_back(*page);
+    }
+    if (made.pages.size() < needed) {
+      lacking += needed - made.pages.size();
+      if (ledger.size() < page_limit) free.touch(made.kind, made.size_class);
+    }
+    made.unneeded = ledger.marks(made.kind, made.size_class);
+    std::erase_if(made.unneeded,
+                  [&](const Ledger::Mark& mark) { return mark.edition == made.edition; });
+    all.push_back(std::move(made));
+  }
+  return all;
+}
+
+// Returns how many pages were lacking.
+Task<Result<std::size_t>> Allocator::State::write_ledger(Operation& op) {
+  std::size_t lacking = 0;
+  std::vector<Draft> drafts;
+  {
+    const std::scoped_lock lock(mutex);
+    drafts = draft(lacking);
+    if (drafts.empty()) co_return lacking;
+    ledger.set_writing(true);
+  }
+  const WritingGuard guard(mutex, ledger);
+  std::size_t pages = 0;
+  for (const Draft& each : drafts) pages += each.pages.size();
+  Buffer buffer = op.buffer(std::max<std::size_t>(1, pages) * sizeof(LedgerPage));
+  auto* page = reinterpret_cast<LedgerPage*>(buffer.data());
+  constexpr std::size_t kFrom = offsetof(LedgerPage, content_word);
+  const std::uint64_t nothing = 0;
+  Batch batch(op.cost());
+  for (const Draft& each : drafts) {
+    std::span<const Listed> rows(each.rows);
+    for (const Address at : each.pages) {
+      const auto here = rows.first(std::min(rows.size(), LedgerPage::kEntries));
+      rows = rows.subspan(here.size());
+      encode_page(*page, here, each.edition);
+      batch.write(at + kFrom, reinterpret_cast<std::byte*>(page) + kFrom, page_bytes(here.size()));
+      ++page;
+    }
+    for (const Ledger::Mark& mark : each.unneeded) batch.write_word(mark.at, &nothing);
+  }
+  const Status written = co_await op.submit(batch);
+  const std::scoped_lock lock(mutex);
+  for (const Draft& each : drafts) {
+    if (written) {
+      ledger.struck(each.unneeded);
+    } else {
+      free.touch(each.kind, each.size_class);
+    }
+  }
+  if (!written) co_return fail(written.error());
+  co_return lacking;
+}
+
+// So many more pages, before the others.
+Task<Status> Allocator::State::grow_ledger(Operation& op, std::size_t count) {
+  std::vector<FreeRun> blocks;
+  bool fetched = false;
+  while (blocks.size() < count) {
+    std::optional<Block> block = take(BlockKind::kPage, kPageClass);
+    if (!block) {
+      fetched = true;
+      auto refilled = co_await refill(op, BlockKind::kPage, kPageClass);
+      if (!refilled) {
+        requeue(blocks);
+        co_return fail(refilled.error());
+      }
+      block = *refilled;
+    }
+    blocks.push_back({.block = *block});
+  }
+  Buffer buffer = op.buffer(count * sizeof(LedgerPage));
+  std::memset(buffer.data(), 0, count * sizeof(LedgerPage));
+  auto* const pages = reinterpret_cast<LedgerPage*>(buffer.data());
+  std::uint64_t head = chain;
+  Batch batch(op.cost());
+  for (std::size_t i = 0; i < count; ++i) {
+    const Block& block = blocks[i].block;
+    pages[i].next = std::exchange(head, block.address.raw());
+    pages[i].incarnation = block.incarnation;
+    pages[i].magic = LedgerPage::kMagic;
+    batch.write(block.address, buffer.data() + i * sizeof(LedgerPage), sizeof(LedgerPage));
+  }
+  if (Status written = co_await op.submit(batch); !written) {
+    requeue(blocks);
+    co_return written;
+  }
+  Batch link(op.cost());
+  link.write_word(
+      member_address(owner_slot(node.membership().self())) + offsetof(MemberSlot, ledger_word),
+      &head);
+  // Where this fails they may be part of the chain or not, and are lost.
+  if (Status linked = co_await op.submit(link); !linked) co_return linked;
+  chain = head;
+  {
+    const std::scoped_lock lock(mutex);
+    for (const FreeRun& each : blocks) ledger.add(each.block.address, 0);
+  }
+  // A chunk is for the ledgers of many.
+  if (fetched) co_return co_await give_back(op, BlockKind::kPage, kPageClass);
+  co_return Status{};
+}
+
+Task<Status> Allocator::State::push(Operation& op, std::span<const FreeRun> runs) {
+  const BlockKind kind = runs.front().block.kind;
+  const std::size_t size_class = runs.front().block.size_class;
+  std::vector<Ledger::Mark> marks;
+  const auto look = [&] {
+    const std::scoped_lock lock(mutex);
+    if (ledger.writing()) return false;
+    marks = ledger.marks(kind, size_class);
+    return true;
+  };
+  for (Pause pause(op); !look();) {
+    if (Status waited = co_await pause.wait("the ledger to be written"); !waited) {
+      requeue(runs);
+      co_return waited;
+    }
+  }
+  if (mutated(Mutant::kGivenWhileListed)) marks.clear();
+  const Status pushed = co_await push_magazine(op, runs, addresses(marks));
+  if (!pushed && pushed.error().code() != ErrorCode::kIndeterminate) {
+    requeue(runs);
+    co_return pushed;
+  }
+  if (!marks.empty()) untold.store(true, std::memory_order_relaxed);
+  const std::scoped_lock lock(mutex);
+  ledger.struck(marks);
+  free.touch(kind, size_class);
+  co_return pushed;
+}
+
+// Everything that is held, as far as a ledger has room: this compute node goes and leaves it.
+Task<Status> Allocator::State::finish_ledger(Operation& op) {
+  page_limit = Ledger::kMaxPages;
+  if (Status recalled = co_await recall_stashes(op); !recalled) co_return recalled;
+  {
+    const std::scoped_lock lock(mutex);
+    retired.for_each([&](const Block& block, std::uint64_t /*stamp*/) {
+      free.touch(block.kind, block.size_class);
+      return true;
+    });
+  }
+  for (;;) {
+    const auto lacking = co_await write_ledger(op);
+    if (!lacking) co_return fail(lacking.error());
+    const std::size_t room = page_limit - std::min(page_limit, ledger_pages());
+    if (*lacking == 0 || room == 0) co_return Status{};
+    if (Status grown = co_await grow_ledger(op, std::min(room, *lacking)); !grown) co_return grown;
+  }
+}
+
+Task<Status> Allocator::State::close_ledger(Operation& op) {
+  std::vector<Ledger::Mark> marks;
+  {
+    const std::scoped_lock lock(mutex);
+    marks = ledger.marks();
+  }
+  if (marks.empty()) co_return Status{};
+  Status struck = co_await strike(op, addresses(marks));
+  const std::scoped_lock lock(mutex);
+  if (struck) ledger.struck(marks);
+  co_return struck;
+}
+
+// ---- Settling ----
+
+// What the last compute node in this one's slot has left there.
+Task<Status> Allocator::State::inherit(Operation& op) {
+  auto head = co_await read_ledger_word(op, owner_slot(node.membership().self()));
+  if (!head) co_return fail(head.error());
+  if (!std::exchange(chain_known, true)) chain = *head;
+  Status settled = co_await settle(op, *head, true);
+  inherited = settled.has_value();
+  co_return settled;
+}
+
+Task<void> Allocator::State::settle_estates(Operation& op) {
+  const task::TimePoint now = op.worker().now();
+  if (now < next_settling) co_return;
+  const task::Duration lease = node.options().lease;
+  auto slot = co_await node.membership().take_estate(op);
+  if (!slot || !*slot) {
+    next_settling = now + lease / 4;
+    co_return;
+  }
+  auto head = co_await read_ledger_word(op, **slot);
+  Status done = head ? co_await settle(op, *head, false) : fail(head.error());
+  if (done) done = co_await node.membership().settled(op, **slot);
+  if (!done) next_settling = now + lease;  // a memory node does not answer
+}
+
+// What cannot be settled now is left as it is; the error says why. `own`: the pages that list
+// nothing any more are this compute node's to use.
+Task<Status> Allocator::State::settle(Operation& op, std::uint64_t head, bool own) {
+  auto found = co_await read_chain(op, head);
+  if (!found) co_return fail(found.error());
+  std::map<std::size_t, std::vector<FoundPage>> by_class;
+  for (const FoundPage& page : *found) {
+    const std::scoped_lock lock(mutex);
+    if (!own || !ledger.has(page.at)) by_class[page.listed].push_back(page);
+  }
+  Status all;
+  for (const auto& [listed, pages] : by_class) {
+    if (listed != kClasses) {
+      if (Status done = co_await settle_class(op, pages); !done) {
+        all = done;
+        if (done.error().code() == ErrorCode::kUnavailable) co_return all;  // so will be the others
+        continue;
+      }
+    }
+    const std::scoped_lock lock(mutex);
+    for (const FoundPage& page : pages) {
+      if (own) ledger.add(page.at, page.edition);
+    }
+  }
+  co_return all;
+}
+
+Task<Status> Allocator::State::settle_class(Operation& op, std::span<const FoundPage> pages) {
+  auto rows = co_await read_rows(op, pages);
+  if (!rows) co_return fail(rows.error());
+  auto unused = co_await not_begun(op, *rows);
+  if (!unused) co_return fail(unused.error());
+  std::vector<Address> words;
+  for (const FoundPage& page : pages) {
+    words.push_back(page.at + offsetof(LedgerPage, content_word));
+  }
+  if (!mutated(Mutant::kSettledTwice)) {
+    if (Status struck = co_await strike(op, words); !struck) co_return struck;
+  }
+
+  std::vector<FreeRun> free_now;
+  for (const Listed& row : *unused) {
+    const Block& block = row.run.block;
+    if (block.incarnation >= kLastIncarnation) continue;
+    inherited_blocks.fetch_add(row.run.count, std::memory_order_relaxed);
+    if (!row.retired) {
+      free_now.push_back(row.run);
+      continue;
+    }
+    const std::scoped_lock lock(mutex);
+    retired.push(block, node.epochs().current());
+    free.touch(block.kind, block.size_class);
+  }
+  co_await give(op, std::move(free_now));
+  co_return Status{};
+}
+
+// To the shared stacks. What cannot be pushed is this compute node's own from now on.
+Task<void> Allocator::State::give(Operation& op, std::vector<FreeRun> runs) {
+  if (runs.empty()) co_return;
+  const Block of = runs.front().block;
+  const std::size_t limit = magazine_limit(of.kind, of.size_class);
+  // Single blocks by memory node; then the runs, each with a block of its own to be written into.
+  std::ranges::sort(runs, {}, [](const FreeRun& run) {
+    return std::pair(run.count > 1, run.block.address.raw());
+  });
+  for (auto run = runs.begin(); run != runs.end();) {
+    std::vector<FreeRun> magazine;
+    if (run->count > 1) {
+      magazine.assign(2, *run);
+      magazine[0].block.address = run->block.address + of.bytes();
+      --magazine[0].count;
+      magazine[1].count = 1;
+      ++run;
+    } else {
+      const fabric::NodeId on = run->block.address.node();
+      while (run != runs.end() && run->count == 1 && run->block.address.node() == on &&
+             magazine.size() < limit) {
+        magazine.push_back(*run++);
+      }
+    }
+    const Status pushed = co_await push_magazine(op, magazine);
+    if (!pushed && pushed.error().code() != ErrorCode::kIndeterminate) requeue(magazine);
+  }
+}
+
+}  // namespace pando::pool
