@@ -20,7 +20,7 @@ using fabric::Address;
 using fabric::NodeId;
 
 inline constexpr std::uint64_t kPoolMagic = 0x31'4f'44'4e'41'50'00'89;  // "\x89\0PANDO1"
-inline constexpr std::uint32_t kPoolFormat = 4;
+inline constexpr std::uint32_t kPoolFormat = 5;
 inline constexpr std::uint64_t kChunkBytes = 256 << 10;
 inline constexpr std::size_t kMaxComputeNodes = 256;
 inline constexpr std::size_t kMaxIndexes = 128;
@@ -43,9 +43,9 @@ struct Superblock {
   std::uint64_t first_chunk;      // offset
   std::uint64_t next_chunk_word;  // offset of the first chunk never handed out
   // Free blocks given back for all to use: one stack a kind and size class. A word is
-  // {tag:22, sealed:1, offset/64:41}; offset 0 is empty. See shared_stack.h.
+  // {tag:22, sealed:1, place:41}; place 0 is empty. See shared_stack.h.
   std::uint64_t free_stack_words[kBlockKinds][kSizeClasses];
-  // What the recycler has taken off these stacks: offset/64 of the first magazine; 0 is none. See
+  // What the recycler has taken off these stacks: place of the first magazine; 0 is none. See
   // recycler.h.
   std::uint64_t taken_words[kBlockKinds][kSizeClasses];
   // On node 0: nodes that were added since, each as its id + 1, in the order in which they were; 0

@@ -15,7 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 using testing::Faults;
 
-constexpr std::uint64_t kPoolBytes = 6 * kMiB;
+constexpr std::uint64_t kPoolBytes = 8 * kMiB;
 
 TEST(Runs, BlocksTellWhereTheirRunBegins) {
   for (std::size_t size_class = 0; size_class < kSizeClasses; ++size_class) {
@@ -84,12 +84,15 @@ class Recycling : public ::testing::Test {
         if (bytes == 90'000 && i == 1) break;
       }
     }
+    for (const std::size_t bytes : {16u, 32u, 200u}) {
+      for (int i = 0; i < 100; ++i) all.push_back(member.allocate(BlockKind::kBorn, bytes).value());
+    }
     std::vector<Block> used;
     for (const Block& block : all) {
       // As a user does: the incarnation first.
       std::vector<std::byte> content(block.bytes(), std::byte{mark});
-      std::memcpy(content.data() + incarnation_offset(block.kind), &block.incarnation, 4);
-      std::memset(content.data(), 0, 8);
+      if (description(block.kind).lock_word_at) std::memset(content.data(), 0, 8);
+      std::memcpy(content.data() + description(block.kind).incarnation_at, &block.incarnation, 4);
       write_bytes(member, block.address, content.data(), content.size());
       if (block.size_class == class_of(1000) && used.size() < 3) {
         used.push_back(block);
@@ -135,6 +138,7 @@ TEST_F(Recycling, WhatIsFreeIsForAnySize) {
   Member two = join();
   const std::vector<Block> kept = live_a_little(one, 1);
   const std::vector<Block> kept_too = live_a_little(two, 2);
+  pass_time({&one, &two}, 10);  // until what was retired is free
   const std::uint64_t reserved = census(one, {&two}).reserved;
   one.node->recycler().request();
   pass_time({&one, &two}, 30);

@@ -23,7 +23,7 @@ using fabric::Batch;
 using fabric::Buffer;
 using fabric::NodeId;
 
-constexpr std::size_t kLargerClasses = 4;  // tried for an item when memory is short
+constexpr std::size_t kLargerClasses = 4;  // tried when memory is short
 
 Address next_chunk_address(NodeId node) {
   return superblock_field(node, offsetof(Superblock, next_chunk_word));
@@ -103,7 +103,19 @@ Task<Result<Address>> take_chunks(Operation& op, NodeId node, std::uint64_t size
 Allocator::Allocator(ComputeNode& node) : state_(std::make_unique<State>(node)) {}
 Allocator::~Allocator() = default;
 
-Task<Result<Block>> Allocator::allocate(Operation& op, BlockKind kind, std::size_t bytes) {
+namespace {
+
+// The first after `last` that is no less than the epoch; 0: there was none.
+std::uint32_t next_birth(std::uint32_t last, std::uint64_t epoch) {
+  const auto now = static_cast<std::uint32_t>(epoch);
+  const bool now_is_later = last == 0 || is_later(BlockKind::kBorn, now, last);
+  return std::max(now_is_later ? now : last + 1, 1u);
+}
+
+}  // namespace
+
+Task<Result<Block>> Allocator::allocate(Operation& op, BlockKind kind, std::size_t bytes,
+                                        std::optional<NodeId> near) {
   if (bytes == 0 || bytes > class_bytes(kSizeClasses - 1)) {
     co_return fail(ErrorCode::kInvalidArgument,
                    fmt::format("a block of {} bytes: between 1 and {} can be had", bytes,
@@ -111,12 +123,14 @@ Task<Result<Block>> Allocator::allocate(Operation& op, BlockKind kind, std::size
   }
   const std::size_t size_class = block_class(kind, bytes);
   Result<Block> block = fail(ErrorCode::kOutOfMemory);
-  if (const auto at_hand = state_->take(kind, size_class)) {
+  if (const auto at_hand = state_->take(kind, size_class, near)) {
     block = *at_hand;
   } else {
-    block = co_await state_->refill(op, kind, size_class);
+    block = co_await state_->refill(op, kind, size_class, near);
   }
-  if (block) state_->allocated.fetch_add(1, std::memory_order_relaxed);
+  if (!block) co_return block;
+  if (description(kind).births) block->incarnation = next_birth(block->incarnation, op.epoch());
+  state_->allocated.fetch_add(1, std::memory_order_relaxed);
   co_return block;
 }
 
@@ -136,15 +150,15 @@ void Allocator::begin_incarnations_at(std::uint32_t last) { state_->before_first
 
 // ---- Taking ----
 
-std::optional<Block> Allocator::State::take(BlockKind kind, std::size_t size_class) {
+std::optional<Block> Allocator::State::take(BlockKind kind, std::size_t size_class, Near near) {
   const std::scoped_lock lock(mutex);
-  std::optional<Block> block = free.take_used(kind, size_class);
+  std::optional<Block> block = free.take_used(kind, size_class, near);
   if (!block && retired.front() != nullptr) {
     drain(nullptr, nullptr);
-    block = free.take_used(kind, size_class);
+    block = free.take_used(kind, size_class, near);
   }
-  if (!block) block = free.take_fresh(kind, size_class);
-  if (!block) return std::nullopt;
+  if (!block) block = free.take_fresh(kind, size_class, near);
+  if (!block || description(kind).births) return block;
   if (block->incarnation == 0) block->incarnation = before_first;
   ++block->incarnation;
   return block;
@@ -172,8 +186,8 @@ class RefillGuard {
 
 }  // namespace
 
-Task<Result<Block>> Allocator::State::refill(Operation& op, BlockKind kind,
-                                             std::size_t size_class) {
+Task<Result<Block>> Allocator::State::refill(Operation& op, BlockKind kind, std::size_t size_class,
+                                             Near near) {
   const auto start = [&] {
     const std::scoped_lock lock(mutex);
     return free.start_refill(kind, size_class);
@@ -182,11 +196,11 @@ Task<Result<Block>> Allocator::State::refill(Operation& op, BlockKind kind,
     if (Status waited = co_await pause.wait("memory to be fetched"); !waited) {
       co_return fail(waited.error());
     }
-    if (auto block = take(kind, size_class)) co_return *block;
+    if (auto block = take(kind, size_class, near)) co_return *block;
   }
   const RefillGuard guard(mutex, free, kind, size_class);
 
-  auto block = co_await fetcher.fetch(op, kind, size_class);
+  auto block = co_await fetcher.fetch(op, kind, size_class, near);
   if (!block) co_return fail(block.error());
   if (*block) co_return **block;
   node.kick();
@@ -205,10 +219,34 @@ Task<std::optional<Block>> Allocator::State::take_behind(Operation& op, BlockKin
   }
 }
 
+// On one memory node. Nothing: it has no room.
+Task<Result<std::optional<Block>>> Allocator::State::attempt_near(Operation& op, BlockKind kind,
+                                                                  std::size_t size_class,
+                                                                  NodeId near) {
+  {
+    const std::scoped_lock lock(mutex);
+    const auto full = full_until.find(near);
+    if (full != full_until.end() && op.worker().now() < full->second) co_return std::nullopt;
+  }
+  for (;;) {
+    if (auto block = take(kind, size_class, near)) co_return block;
+    auto fetched = co_await fetch(op, kind, size_class, true, near);
+    if (!fetched) co_return fail(fetched.error());
+    if (!*fetched) break;
+  }
+  const std::scoped_lock lock(mutex);
+  full_until[near] = op.worker().now() + kFullFor;
+  co_return std::nullopt;
+}
+
 // Everywhere once, without waiting. Nothing: there is no memory now. Errors of take_behind() and
 // beat() mean only that surplus was not given away or the epoch not moved: who needs either sees.
 Task<Result<std::optional<Block>>> Allocator::State::attempt(Operation& op, BlockKind kind,
-                                                             std::size_t size_class) {
+                                                             std::size_t size_class, Near near) {
+  if (near) {
+    auto block = co_await attempt_near(op, kind, size_class, *near);
+    if (!block || *block) co_return block;
+  }
   // Before memory grows while retired blocks wait, the epoch is helped on: the housekeeper may be
   // late. So memory stays bounded even without one.
   bool help = retired_bytes() >= kChunkBytes;
@@ -226,7 +264,7 @@ Task<Result<std::optional<Block>>> Allocator::State::attempt(Operation& op, Bloc
       break;
     }
   }
-  if (kind != BlockKind::kItem || !node.recycler().exhausted(op.worker().now())) {
+  if (!description(kind).larger_will_do || !node.recycler().exhausted(op.worker().now())) {
     co_return std::nullopt;
   }
   const std::size_t end = std::min(size_class + 1 + kLargerClasses, kSizeClasses);
@@ -243,8 +281,10 @@ Task<Result<std::optional<Block>>> Allocator::State::attempt(Operation& op, Bloc
 // ---- From far memory ----
 
 Task<Result<bool>> Allocator::State::fetch(Operation& op, BlockKind kind, std::size_t size_class,
-                                           bool new_runs) {
-  const std::vector<NodeId> ids = node.memory_nodes().in_use();
+                                           bool new_runs, Near near) {
+  std::vector<NodeId> ids = node.memory_nodes().in_use();
+  if (near) std::erase_if(ids, [&](NodeId id) { return id != *near; });
+  if (ids.empty()) co_return false;
   const std::size_t nodes = ids.size();
   Buffer buffer = op.buffer(nodes * 16);
   Batch batch(op.cost());
@@ -301,7 +341,7 @@ Task<Result<bool>> Allocator::State::fetch_run(Operation& op, BlockKind kind,
       if (chunks != full) co_await note_short(op, *start);
       accept_run(*start, kind, size_class, chunks);
       const std::scoped_lock lock(mutex);
-      next_node = (at + 1) % nodes;
+      if (nodes > 1) next_node = (at + 1) % nodes;
       co_return true;
     }
     auto recycled = co_await fetch_recycled(op, kind, size_class, ids, first, chunks);
@@ -363,6 +403,10 @@ void Allocator::State::accept(std::span<const FreeRun> runs) {
   for (const FreeRun& run : runs) {
     const bool fresh = run.block.incarnation == 0;
     if (fresh && free.put_fresh(run)) continue;
+    if (fresh && description(run.block.kind).births) {
+      free.add_fresh(run);
+      continue;
+    }
     Block block = run.block;
     for (std::uint32_t i = 0; i < run.count; ++i) {
       if (!free.put(block)) retired.push_safe(block);

@@ -37,6 +37,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "pool/memory/block.h"
@@ -55,15 +56,17 @@ class Allocator {
   Allocator& operator=(const Allocator&) = delete;
 
   // kOutOfMemory, naming what was asked for, when no memory node has room; nothing is taken then.
-  // The incarnation is new to the block and not zero. An item's block may be of a larger class than
-  // need be where memory is short and none can be recycled.
+  // The incarnation is new to the block and not zero. Where memory is short and none can be
+  // recycled, the block may be of a larger class if its description allows it. `near`: on that
+  // memory node, where it has room; else on any.
   //
   // It does not wait: the caller may hold a lock, and its own pin keeps retired blocks from
   // becoming safe. End the operation, co_await reclaimed(), and try again with another.
-  Task<Result<Block>> allocate(Operation& op, BlockKind kind, std::size_t bytes);
+  Task<Result<Block>> allocate(Operation& op, BlockKind kind, std::size_t bytes,
+                               std::optional<fabric::NodeId> near = {});
   // The block is unreachable from far memory from now on, but others may still be reading it.
   void retire(const Block& block);
-  // The block was never reachable by others: free at once.
+  // The block was never reachable by others: free at once; one that has births, with its epoch.
   void release(const Block& block);
 
   // After kOutOfMemory, with no operation under way on this session: waits until what had been

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -51,6 +53,11 @@ struct Allocator::State {
   static constexpr std::uint64_t kKickBytes = 1 << 20;
   // Incarnations from here on are not reused: a node's version counts on from it and must not wrap.
   static constexpr std::uint32_t kLastIncarnation = 0xf000'0000;
+  static bool used_up(const Block& block) {
+    return !description(block.kind).births && block.incarnation >= kLastIncarnation;
+  }
+  // A memory node that had no room for a block near another is not asked again for so long.
+  static constexpr task::Duration kFullFor = std::chrono::milliseconds(10);
 
   // Retired blocks that were written to far memory, to be read back when they are safe.
   struct Stash {
@@ -66,11 +73,17 @@ struct Allocator::State {
   ~State();
 
   // ---- Taking (allocator.cc)
-  std::optional<Block> take(BlockKind kind, std::size_t size_class);
-  Task<Result<Block>> refill(Operation& op, BlockKind kind, std::size_t size_class);
+  using Near = std::optional<fabric::NodeId>;
+  // With the incarnation of its last life where it has births (0: it had none), else the next.
+  std::optional<Block> take(BlockKind kind, std::size_t size_class, Near near = {});
+  Task<Result<Block>> refill(Operation& op, BlockKind kind, std::size_t size_class, Near near = {});
   Task<std::optional<Block>> take_behind(Operation& op, BlockKind kind, std::size_t size_class);
-  Task<Result<std::optional<Block>>> attempt(Operation& op, BlockKind kind, std::size_t size_class);
-  Task<Result<bool>> fetch(Operation& op, BlockKind kind, std::size_t size_class, bool new_runs);
+  Task<Result<std::optional<Block>>> attempt(Operation& op, BlockKind kind, std::size_t size_class,
+                                             Near near);
+  Task<Result<std::optional<Block>>> attempt_near(Operation& op, BlockKind kind,
+                                                  std::size_t size_class, fabric::NodeId near);
+  Task<Result<bool>> fetch(Operation& op, BlockKind kind, std::size_t size_class, bool new_runs,
+                           Near near = {});
   Task<Result<bool>> fetch_shared(Operation& op, BlockKind kind, std::size_t size_class,
                                   std::span<const fabric::NodeId> ids, std::size_t first,
                                   std::span<const std::uint64_t> stack_words);
@@ -137,6 +150,7 @@ struct Allocator::State {
   std::uint32_t before_first = 0;  // begin_incarnations_at()
   std::uint64_t last_seen = 0;     // allocated + freed, at the last collect()
   Ledger ledger;
+  std::map<fabric::NodeId, task::TimePoint> full_until;  // kFullFor
 
   // The housekeeper's alone.
   std::size_t page_limit = Ledger::kUsualPages;

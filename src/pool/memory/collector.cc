@@ -53,7 +53,7 @@ Allocator::State::~State() {
 
 void Allocator::retire(const Block& block) {
   state_->freed.fetch_add(1, std::memory_order_relaxed);
-  if (block.incarnation >= State::kLastIncarnation) return;
+  if (State::used_up(block)) return;
   bool kick = false;
   {
     const std::scoped_lock lock(state_->mutex);
@@ -67,12 +67,13 @@ void Allocator::retire(const Block& block) {
 }
 
 void Allocator::release(const Block& block) {
+  if (description(block.kind).births) return retire(block);  // or its next birth might be the same
   state_->freed.fetch_add(1, std::memory_order_relaxed);
   state_->put_back(block);
 }
 
 void Allocator::State::put_back(const Block& block) {
-  if (block.incarnation >= kLastIncarnation) return;
+  if (used_up(block)) return;
   const std::scoped_lock lock(mutex);
   if (!free.put(block)) retired.push_safe(block);
   free.touch(block.kind, block.size_class);
@@ -170,6 +171,10 @@ void Allocator::State::requeue(std::span<const FreeRun> runs) {
   const std::scoped_lock lock(mutex);
   for (const FreeRun& run : runs) {
     if (run.count > 1 && free.put_fresh(run)) continue;
+    if (run.count > 1 && description(run.block.kind).births) {
+      free.add_fresh(run);
+      continue;
+    }
     Block block = run.block;
     free.touch(block.kind, block.size_class);
     for (std::uint32_t i = 0; i < run.count; ++i) {

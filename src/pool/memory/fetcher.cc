@@ -12,6 +12,7 @@ namespace pando::pool {
 struct Fetcher::Request {
   BlockKind kind;
   std::size_t size_class;
+  std::optional<fabric::NodeId> near;
   bool abandoned = false;
   Answer answer;
   Counters cost;
@@ -46,16 +47,18 @@ class Fetcher::Ticket {
 
 // ---- Those who wait ----
 
-std::shared_ptr<Fetcher::Request> Fetcher::ask(BlockKind kind, std::size_t size_class) {
+std::shared_ptr<Fetcher::Request> Fetcher::ask(BlockKind kind, std::size_t size_class,
+                                               std::optional<fabric::NodeId> near) {
   const std::scoped_lock lock(mutex_);
   if (!serving_ || base::mutated(base::Mutant::kDroppedFetch)) return nullptr;
-  requests_.push_back(std::make_shared<Request>(kind, size_class));
+  requests_.push_back(std::make_shared<Request>(kind, size_class, near));
   return requests_.back();
 }
 
-Task<Fetcher::Answer> Fetcher::fetch(Operation& op, BlockKind kind, std::size_t size_class) {
-  std::shared_ptr<Request> request = ask(kind, size_class);
-  if (request == nullptr) co_return co_await allocator_.attempt(op, kind, size_class);
+Task<Fetcher::Answer> Fetcher::fetch(Operation& op, BlockKind kind, std::size_t size_class,
+                                     std::optional<fabric::NodeId> near) {
+  std::shared_ptr<Request> request = ask(kind, size_class, near);
+  if (request == nullptr) co_return co_await allocator_.attempt(op, kind, size_class, near);
   Ticket ticket(*this, std::move(request));
   wakeup_.set();
   for (Pause pause(op); !ticket.answered();) {
@@ -93,7 +96,8 @@ Task<void> Fetcher::serve(Session& session) {
   for (;;) {
     if (const std::shared_ptr<Request> request = next()) {
       Operation op(session, &request->cost);
-      Answer got = co_await allocator_.attempt(op, request->kind, request->size_class);
+      Answer got =
+          co_await allocator_.attempt(op, request->kind, request->size_class, request->near);
       // What does not answer now does not answer the others either: nobody waits for it in turn.
       const std::optional<Error> silent = !got && got.error().code() == ErrorCode::kUnavailable
                                               ? std::optional(got.error())

@@ -33,7 +33,8 @@ class Fetcher {
   Fetcher& operator=(const Fetcher&) = delete;
 
   // As Allocator::State::attempt(). Its cost is the operation's.
-  Task<Answer> fetch(Operation& op, BlockKind kind, std::size_t size_class);
+  Task<Answer> fetch(Operation& op, BlockKind kind, std::size_t size_class,
+                     std::optional<fabric::NodeId> near);
 
   // The housekeeper's: serves until stop(), and what was asked for by then.
   Task<void> serve(Session& session);
@@ -43,7 +44,8 @@ class Fetcher {
   struct Request;
   class Ticket;
 
-  std::shared_ptr<Request> ask(BlockKind kind, std::size_t size_class);
+  std::shared_ptr<Request> ask(BlockKind kind, std::size_t size_class,
+                               std::optional<fabric::NodeId> near);
   std::shared_ptr<Request> next();
   void answer(Request& request, Answer answer);
 

@@ -12,24 +12,29 @@ FreeBlocks::FreeBlocks(Budget& budget) : budget_(budget), counted_(sizeof(FreeBl
 
 FreeBlocks::~FreeBlocks() { budget_.give_back(Part::kFreeLists, counted_); }
 
-std::optional<Block> FreeBlocks::take_used(BlockKind kind, std::size_t size_class) {
+std::optional<Block> FreeBlocks::take_used(BlockKind kind, std::size_t size_class,
+                                           std::optional<fabric::NodeId> near) {
   Class& from = of(kind, size_class);
-  if (from.count == 0) return std::nullopt;
-  from.changed = true;
-  return from.list[--from.count];
+  for (std::size_t i = from.count; i-- > 0;) {
+    if (near && from.list[i].address.node() != *near) continue;
+    from.changed = true;
+    return std::exchange(from.list[i], from.list[--from.count]);
+  }
+  return std::nullopt;
 }
 
-std::optional<Block> FreeBlocks::take_fresh(BlockKind kind, std::size_t size_class) {
+std::optional<Block> FreeBlocks::take_fresh(BlockKind kind, std::size_t size_class,
+                                            std::optional<fabric::NodeId> near) {
   Class& from = of(kind, size_class);
-  if (from.fresh_left == 0) return std::nullopt;
-  const Block block{.address = from.fresh,
-                    .incarnation = 0,
-                    .kind = kind,
-                    .size_class = static_cast<std::uint8_t>(size_class)};
-  from.fresh = from.fresh + class_bytes(size_class);
-  --from.fresh_left;
-  from.changed = true;
-  return block;
+  for (auto run = from.fresh.begin(); run != from.fresh.end(); ++run) {
+    if (near && run->block.address.node() != *near) continue;
+    const Block block = run->block;
+    run->block.address = run->block.address + block.bytes();
+    if (--run->count == 0) from.fresh.erase(run);
+    from.changed = true;
+    return block;
+  }
+  return std::nullopt;
 }
 
 bool FreeBlocks::put(const Block& block) {
@@ -47,12 +52,19 @@ bool FreeBlocks::put(const Block& block) {
 }
 
 bool FreeBlocks::put_fresh(const FreeRun& run) {
-  Class& to = of(run.block.kind, run.block.size_class);
-  if (to.fresh_left != 0) return false;
-  to.fresh = run.block.address;
-  to.fresh_left = run.count;
-  to.changed = true;
+  const Class& to = of(run.block.kind, run.block.size_class);
+  const bool by_node = description(run.block.kind).births;
+  for (const FreeRun& other : to.fresh) {
+    if (!by_node || other.block.address.node() == run.block.address.node()) return false;
+  }
+  add_fresh(run);
   return true;
+}
+
+void FreeBlocks::add_fresh(const FreeRun& run) {
+  Class& to = of(run.block.kind, run.block.size_class);
+  to.fresh.push_back(run);
+  to.changed = true;
 }
 
 std::vector<FreeRun> FreeBlocks::take_surplus(BlockKind kind, std::size_t size_class,
@@ -64,29 +76,21 @@ std::vector<FreeRun> FreeBlocks::take_all(BlockKind kind, std::size_t size_class
                                           std::size_t limit) {
   Class& from = of(kind, size_class);
   if (from.count > 0) return take_from_list(from, limit);
-  if (from.fresh_left == 0) return {};
+  if (from.fresh.empty()) return {};
   // One block to write the magazine into, the rest as a run.
-  std::vector<FreeRun> runs;
-  runs.push_back({.block = *take_fresh(kind, size_class)});
-  if (from.fresh_left > 0) {
-    FreeRun rest = runs.front();
-    rest.block.address = from.fresh;
-    rest.count = std::exchange(from.fresh_left, 0);
-    runs.insert(runs.begin(), rest);
-  }
-  return runs;
+  FreeRun rest = from.fresh.back();
+  from.fresh.pop_back();
+  from.changed = true;
+  FreeRun container = rest;
+  container.count = 1;
+  if (--rest.count == 0) return {container};
+  rest.block.address = rest.block.address + rest.block.bytes();
+  return {rest, container};
 }
 
 std::vector<FreeRun> FreeBlocks::held(BlockKind kind, std::size_t size_class) const {
   const Class& from = classes_[static_cast<std::size_t>(kind)][size_class];
-  std::vector<FreeRun> runs;
-  if (from.fresh_left > 0) {
-    runs.push_back({.block = {.address = from.fresh,
-                              .incarnation = 0,
-                              .kind = kind,
-                              .size_class = static_cast<std::uint8_t>(size_class)},
-                    .count = from.fresh_left});
-  }
+  std::vector<FreeRun> runs = from.fresh;
   for (std::size_t i = 0; i < from.count; ++i) runs.push_back({.block = from.list[i]});
   return runs;
 }

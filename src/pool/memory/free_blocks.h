@@ -40,19 +40,24 @@ class FreeBlocks {
   FreeBlocks(const FreeBlocks&) = delete;
   FreeBlocks& operator=(const FreeBlocks&) = delete;
 
-  // From the list, with the incarnation of the block's last life.
-  std::optional<Block> take_used(BlockKind kind, std::size_t size_class);
+  // From the list, with the incarnation of the block's last life. `near`: on that memory node.
+  std::optional<Block> take_used(BlockKind kind, std::size_t size_class,
+                                 std::optional<fabric::NodeId> near = {});
   // From memory never used: incarnation 0.
-  std::optional<Block> take_fresh(BlockKind kind, std::size_t size_class);
+  std::optional<Block> take_fresh(BlockKind kind, std::size_t size_class,
+                                  std::optional<fabric::NodeId> near = {});
   // False: the list is full.
   bool put(const Block& block);
-  // Memory never used, to cut blocks from. False: there is some of the class already.
+  // Memory never used, to cut blocks from. False: there is some of the class already on that memory
+  // node, or on any where nobody asks for a certain one.
   bool put_fresh(const FreeRun& run);
+  // Though there is some.
+  void add_fresh(const FreeRun& run);
   // Takes out up to half a list and up to `limit` blocks, all on one memory node. REQUIRES: the
   // list is not empty.
   std::vector<FreeRun> take_surplus(BlockKind kind, std::size_t size_class, std::size_t limit);
-  // Takes out up to `limit` runs on one memory node, the fresh one too; the last is of one block.
-  // Empty: nothing is left.
+  // Takes out up to `limit` blocks on one memory node, or memory never used: a run of it, then the
+  // block before that. Empty: nothing is left.
   std::vector<FreeRun> take_all(BlockKind kind, std::size_t size_class, std::size_t limit);
 
   // For the ledger. What there is of a class, memory never used first.
@@ -75,8 +80,7 @@ class FreeBlocks {
  private:
   struct Class {
     std::unique_ptr<Block[]> list;  // list_limit() of them, made when first needed
-    fabric::Address fresh;
-    std::uint32_t fresh_left = 0;
+    std::vector<FreeRun> fresh;
     std::uint16_t count = 0;
     bool refilling = false;
     bool changed = false;

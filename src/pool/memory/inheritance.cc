@@ -25,7 +25,7 @@ using fabric::Batch;
 using fabric::Buffer;
 using fabric::kLineBytes;
 
-constexpr std::size_t kPageClass = class_of(sizeof(LedgerPage));
+constexpr std::size_t kPageClass = block_class(BlockKind::kPage, sizeof(LedgerPage));
 // From one writing of the ledger to the next: at most 64 KiB each time.
 constexpr task::Duration kTelling = std::chrono::milliseconds(5);
 constexpr task::Duration kHurriedTelling = std::chrono::milliseconds(1);
@@ -40,10 +40,11 @@ bool is_zero(const std::byte* bytes, std::size_t length) {
 }
 
 // Whether `length` bytes there can be far memory of this pool.
-bool plausible(const fabric::Fabric& fabric, Address at, std::uint64_t length) {
+bool plausible(const fabric::Fabric& fabric, Address at, std::uint64_t length,
+               std::uint64_t alignment = kLineBytes) {
   const std::uint64_t size =
       at.node() < fabric.node_count() ? fabric.node_size(at.node()) : std::uint64_t{0};
-  return at.offset() % kLineBytes == 0 && at.offset() != 0 && length <= size &&
+  return at.offset() % alignment == 0 && at.offset() != 0 && length <= size &&
          at.offset() <= size - length;
 }
 
@@ -106,7 +107,8 @@ Task<Result<std::vector<Listed>>> read_rows(Operation& op, std::span<const Found
     newest = page.edition;
     for (const Listed& row : *listed) {
       const FreeRun& run = row.run;
-      if (plausible(op.node().fabric(), run.block.address, run.count * run.block.bytes())) {
+      if (plausible(op.node().fabric(), run.block.address, run.count * run.block.bytes(),
+                    class_alignment(run.block.size_class))) {
         rows.push_back(row);
       }
     }
@@ -148,7 +150,8 @@ Task<Result<std::vector<Listed>>> not_begun(Operation& op, std::span<const Liste
   Batch batch(op.cost());
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (rows[i].run.block.incarnation == 0) continue;
-    batch.read(rows[i].run.block.address, buffer.data() + i * kLineBytes, kLineBytes);
+    const Block& block = rows[i].run.block;
+    batch.read(block.address, buffer.data() + i * kLineBytes, std::min(block.bytes(), kLineBytes));
   }
   if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -159,12 +162,13 @@ Task<Result<std::vector<Listed>>> not_begun(Operation& op, std::span<const Liste
       for (const FreeRun& part : *zero) free.push_back({.run = part});
       continue;
     }
+    const BlockDescription& described = description(run.block.kind);
     std::uint32_t seen = 0;
-    std::memcpy(&seen, buffer.data() + i * kLineBytes + incarnation_offset(run.block.kind),
-                sizeof(seen));
-    if (seen > run.block.incarnation && !mutated(Mutant::kBegunIsFree)) continue;
+    std::memcpy(&seen, buffer.data() + i * kLineBytes + described.incarnation_at, sizeof(seen));
+    const bool begun = seen != 0 && is_later(run.block.kind, seen, run.block.incarnation);
+    if (begun && !mutated(Mutant::kBegunIsFree)) continue;
     free.push_back(rows[i]);
-    free.back().run.block.incarnation += kIncarnationsSkipped;
+    if (!described.births) free.back().run.block.incarnation += kIncarnationsSkipped;
   }
   co_return free;
 }
@@ -507,7 +511,7 @@ Task<Status> Allocator::State::settle_class(Operation& op, std::span<const Found
   std::vector<FreeRun> free_now;
   for (const Listed& row : *unused) {
     const Block& block = row.run.block;
-    if (block.incarnation >= kLastIncarnation) continue;
+    if (used_up(block)) continue;
     inherited_blocks.fetch_add(row.run.count, std::memory_order_relaxed);
     if (!row.retired) {
       free_now.push_back(row.run);

@@ -21,100 +21,153 @@ using fabric::Outcome;
 
 constexpr unsigned kPlaceBits = 42;
 constexpr std::uint64_t kPlaceMask = (std::uint64_t{1} << kPlaceBits) - 1;
-constexpr std::size_t kHeaderWords = 2;
 constexpr std::size_t kWordsPerNodeLine = 7;
+// Above the counts: of a header, that it is one; of an entry, that its block has been used.
+constexpr std::uint64_t kBornMark = std::uint64_t{1} << 18;
+constexpr int kSealWaits = 20;
+constexpr task::Duration kSealWait = std::chrono::microseconds(50);
 
-constexpr std::uint64_t place_of(Address address) { return address.offset() / kLineBytes; }
 constexpr std::uint64_t pack(std::uint64_t high, std::uint64_t place) {
   return (high << kPlaceBits) | place;
 }
 constexpr std::uint64_t high_of(std::uint64_t word) { return word >> kPlaceBits; }
-constexpr int kSealWaits = 20;
-constexpr task::Duration kSealWait = std::chrono::microseconds(50);
 
-// Where the magazine's bytes start in its block, and where its words are from there.
-constexpr std::uint64_t start_of(BlockKind kind, std::size_t size_class) {
-  if (kind == BlockKind::kNotedNode) return class_bytes(size_class) - kNotedNodeSpare;
-  return kind == BlockKind::kNode ? kLineBytes : 0;
-}
-constexpr std::size_t word_offset(BlockKind kind, std::size_t i) {
-  if (kind != BlockKind::kNode) return i * 8;
-  return i / kWordsPerNodeLine * kLineBytes + i % kWordsPerNodeLine * 8;
-}
-constexpr std::size_t words_in(BlockKind kind, std::size_t size_class) {
-  if (!is_node(kind)) return class_bytes(size_class) / 8;
-  if (kind == BlockKind::kNotedNode) return kNotedNodeSpare / 8;
-  return (class_bytes(size_class) / kLineBytes - 1) * kWordsPerNodeLine;
-}
+// Where the words of a magazine are in a block of some kind and class, as its description allows.
+class WordPlaces {
+ public:
+  constexpr WordPlaces(BlockKind kind, std::size_t size_class)
+      : kind_(kind), size_class_(size_class) {}
+
+  // In the block.
+  constexpr std::uint64_t start() const {
+    const BlockDescription& described = description(kind_);
+    const std::uint64_t bytes = class_bytes(size_class_);
+    if (described.spare > 0) return bytes - described.spare;
+    return std::min<std::uint64_t>(described.writable_from, bytes / 2);
+  }
+  // From the start.
+  constexpr std::size_t at(std::size_t i) const {
+    if (!description(kind_).keeps_line_ends) return i * 8;
+    return i / kWordsPerNodeLine * kLineBytes + i % kWordsPerNodeLine * 8;
+  }
+  constexpr std::size_t count() const {
+    const std::size_t bytes = class_bytes(size_class_) - start();
+    return description(kind_).keeps_line_ends ? bytes / kLineBytes * kWordsPerNodeLine : bytes / 8;
+  }
+  constexpr std::size_t header_words() const { return births() ? 1 : 2; }
+  constexpr std::size_t entry_words() const { return births() ? 1 : 2; }
+  // There is no room for entries: what lies behind the block is counted.
+  constexpr bool counts_behind() const { return count() == 1; }
+  constexpr std::size_t entries() const { return (count() - header_words()) / entry_words(); }
+  // As a READ or WRITE takes them: whole lines where the block has such.
+  constexpr std::size_t bytes(std::size_t entries) const {
+    const std::size_t end = at(header_words() + entry_words() * entries - 1) + 8;
+    const std::size_t whole = (end + kLineBytes - 1) / kLineBytes * kLineBytes;
+    return std::min(whole, class_bytes(size_class_) - start());
+  }
+  constexpr bool births() const { return description(kind_).births; }
+  constexpr BlockKind kind() const { return kind_; }
+  constexpr std::size_t size_class() const { return size_class_; }
+  constexpr std::uint64_t place_of(Address address) const {
+    return address.offset() / class_alignment(size_class_);
+  }
+  constexpr Address address(fabric::NodeId node, std::uint64_t place) const {
+    return {node, place * class_alignment(size_class_)};
+  }
+
+ private:
+  BlockKind kind_;
+  std::size_t size_class_;
+};
 
 // A magazine's words in a transfer buffer.
 class Words {
  public:
-  Words(std::byte* bytes, BlockKind kind) : bytes_(bytes), kind_(kind) {}
+  Words(std::byte* bytes, const WordPlaces& places) : bytes_(bytes), places_(places) {}
+  const WordPlaces& places() const { return places_; }
+  std::size_t count() const { return high_of(get(0)) & ~kBornMark; }
+  std::uint64_t next() const { return get(0) & kPlaceMask; }
+  std::uint64_t link() const { return get(0); }
+  void set_header(std::size_t entries, std::uint64_t next) {
+    set(0, pack(entries | (places_.births() ? kBornMark : 0), next));
+  }
+  void set_next(std::uint64_t place) { set(0, (get(0) & ~kPlaceMask) | place); }
+  void encode(std::span<const FreeRun> runs) {
+    if (places_.counts_behind()) return set_header(runs.size() > 1 ? runs.front().count : 0, 0);
+    const std::size_t entries = runs.size() - 1;
+    set_header(entries, 0);
+    for (std::size_t i = 0; i < entries; ++i) set_entry(i, runs[i]);
+    if (places_.births()) return;
+    // A block that was never used has been written now: its next user must not think it zero.
+    set(1, std::max<std::uint32_t>(runs.back().block.incarnation, 1));
+    set(1, get(1) | (std::uint64_t{checksum()} << 32));
+  }
+  bool plausible(std::size_t limit) const {
+    if (count() >= limit && !places_.counts_behind()) return false;
+    if (places_.births()) return (high_of(get(0)) & kBornMark) != 0;
+    return get(1) >> 32 == checksum();
+  }
+  // `epoch`: what whoever read them has pinned.
+  std::vector<FreeRun> decode(Address container, std::uint64_t epoch) const {
+    // All lives so far began before (block.h).
+    const std::uint32_t before = std::max(static_cast<std::uint32_t>(epoch - 1), 1u);
+    std::vector<FreeRun> runs;
+    if (places_.counts_behind()) {
+      const FreeRun own = run(container, 1, before);
+      if (count() > 0) runs.push_back(run(container + own.block.bytes(), count(), 0));
+      runs.push_back(own);
+      return runs;
+    }
+    runs.reserve(count() + 1);
+    for (std::size_t i = 0; i < count(); ++i) {
+      const std::size_t at = places_.header_words() + places_.entry_words() * i;
+      const std::uint64_t high = high_of(get(at));
+      const std::uint32_t incarnation = !places_.births() ? static_cast<std::uint32_t>(get(at + 1))
+                                        : (high & kBornMark) != 0 ? before
+                                                                  : 0;
+      runs.push_back(run(places_.address(container.node(), get(at) & kPlaceMask),
+                         (high & ~kBornMark) + 1, incarnation));
+    }
+    const auto own = static_cast<std::uint32_t>(get(1));
+    runs.push_back(run(container, 1, places_.births() ? before : own));
+    return runs;
+  }
+
+ private:
   std::uint64_t get(std::size_t i) const {
     std::uint64_t word = 0;
-    std::memcpy(&word, bytes_ + word_offset(kind_, i), sizeof(word));
+    std::memcpy(&word, bytes_ + places_.at(i), sizeof(word));
     return word;
   }
   void set(std::size_t i, std::uint64_t word) {
-    std::memcpy(bytes_ + word_offset(kind_, i), &word, sizeof(word));
+    std::memcpy(bytes_ + places_.at(i), &word, sizeof(word));
   }
-  std::size_t count() const { return high_of(get(0)); }
+  void set_entry(std::size_t i, const FreeRun& run) {
+    const std::size_t at = places_.header_words() + places_.entry_words() * i;
+    const bool mark = places_.births() && run.block.incarnation != 0;
+    set(at, pack((run.count - 1) | (mark ? kBornMark : 0), places_.place_of(run.block.address)));
+    if (!places_.births()) set(at + 1, run.block.incarnation);
+  }
   // Over the entries and the counts; the next magazine is not known when it is first computed.
   std::uint32_t checksum() const {
     std::uint64_t hash = count() ^ (get(1) << 32);
-    for (std::size_t i = kHeaderWords; i < kHeaderWords + 2 * count(); ++i) {
+    for (std::size_t i = 2; i < 2 + 2 * count(); ++i) {
       const std::uint64_t word = get(i);
       hash = XXH3_64bits_withSeed(&word, sizeof(word), hash);
     }
     return static_cast<std::uint32_t>(hash >> 32) | 1;  // zeroed memory is no magazine
   }
+  FreeRun run(Address at, std::uint64_t count, std::uint32_t incarnation) const {
+    return {.block = {.address = at,
+                      .incarnation = incarnation,
+                      .kind = places_.kind(),
+                      .size_class = static_cast<std::uint8_t>(places_.size_class())},
+            .count = static_cast<std::uint32_t>(count)};
+  }
 
- private:
   std::byte* bytes_;
-  BlockKind kind_;
+  WordPlaces places_;
 };
-
-// Whole lines, as a READ or WRITE takes them.
-std::size_t magazine_bytes(BlockKind kind, std::size_t entries) {
-  const std::size_t last = word_offset(kind, kHeaderWords + 2 * entries - 1);
-  return (last / kLineBytes + 1) * kLineBytes;
-}
-
-void encode(Words words, std::span<const FreeRun> runs) {
-  const std::size_t entries = runs.size() - 1;
-  words.set(0, pack(entries, 0));
-  // A block that was never used has been written now: its next user must not think it zero.
-  words.set(1, std::max<std::uint32_t>(runs.back().block.incarnation, 1));
-  for (std::size_t i = 0; i < entries; ++i) {
-    words.set(kHeaderWords + 2 * i, pack(runs[i].count - 1, place_of(runs[i].block.address)));
-    words.set(kHeaderWords + 2 * i + 1, runs[i].block.incarnation);
-  }
-  words.set(1, words.get(1) | (std::uint64_t{words.checksum()} << 32));
-}
-
-bool plausible(Words words, std::size_t limit) {
-  return words.count() < limit && words.get(1) >> 32 == words.checksum();
-}
-
-std::vector<FreeRun> decode(Words words, Address container, BlockKind kind,
-                            std::size_t size_class) {
-  const auto run = [&](std::uint64_t place, std::uint64_t count, std::uint64_t incarnation) {
-    return FreeRun{.block = {.address = Address(container.node(), place * kLineBytes),
-                             .incarnation = static_cast<std::uint32_t>(incarnation),
-                             .kind = kind,
-                             .size_class = static_cast<std::uint8_t>(size_class)},
-                   .count = static_cast<std::uint32_t>(count)};
-  };
-  std::vector<FreeRun> runs;
-  runs.reserve(words.count() + 1);
-  for (std::size_t i = 0; i < words.count(); ++i) {
-    const std::uint64_t word = words.get(kHeaderWords + 2 * i);
-    runs.push_back(run(word & kPlaceMask, high_of(word) + 1, words.get(kHeaderWords + 2 * i + 1)));
-  }
-  runs.push_back(run(place_of(container), 1, words.get(1)));
-  return runs;
-}
 
 // Of the compare-and-swap, which is what decides; the batch's error where it did not.
 Status outcome_of(const Status& status, const fabric::Verb& swap) {
@@ -127,7 +180,7 @@ Status outcome_of(const Status& status, const fabric::Verb& swap) {
 }  // namespace
 
 std::size_t magazine_limit(BlockKind kind, std::size_t size_class) {
-  const std::size_t entries = (words_in(kind, size_class) - kHeaderWords) / 2;
+  const std::size_t entries = WordPlaces(kind, size_class).entries();
   return std::min(entries + 1, std::max<std::size_t>(list_limit(size_class) / 2, 2));
 }
 
@@ -139,14 +192,16 @@ Address stack_address(fabric::NodeId node, BlockKind kind, std::size_t size_clas
 Task<Status> push_magazine(Operation& op, std::span<const FreeRun> runs,
                            std::span<const Address> strike) {
   const Block container = runs.back().block;
-  assert(runs.size() <= magazine_limit(container.kind, container.size_class));
+  assert(runs.size() <=
+         std::max<std::size_t>(2, magazine_limit(container.kind, container.size_class)));
   const Address stack =
       stack_address(container.address.node(), container.kind, container.size_class);
-  const std::size_t bytes = magazine_bytes(container.kind, runs.size() - 1);
+  const WordPlaces places(container.kind, container.size_class);
+  const std::size_t bytes = places.bytes(places.counts_behind() ? 0 : runs.size() - 1);
   Buffer buffer = op.buffer(bytes);
   std::memset(buffer.data(), 0, bytes);
-  Words words(buffer.data(), container.kind);
-  encode(words, runs);
+  Words words(buffer.data(), places);
+  words.encode(runs);
 
   Buffer head = op.buffer(8);
   Batch look(op.cost());
@@ -170,12 +225,11 @@ Task<Status> push_magazine(Operation& op, std::span<const FreeRun> runs,
       top = *now;
       continue;
     }
-    words.set(0, pack(runs.size() - 1, stack_place(top)));
+    words.set_next(stack_place(top));
     Batch push(op.cost());
-    push.write(container.address + start_of(container.kind, container.size_class), buffer.data(),
-               bytes);
-    const std::size_t swap =
-        push.compare_swap(stack, top, next_stack_word(top, place_of(container.address), false));
+    push.write(container.address + places.start(), buffer.data(), bytes);
+    const std::size_t swap = push.compare_swap(
+        stack, top, next_stack_word(top, places.place_of(container.address), false));
     const Status status = co_await op.submit(push);
     if (Status pushed = outcome_of(status, push[swap]); !pushed) co_return pushed;
     if (push[swap].succeeded()) co_return Status{};
@@ -197,40 +251,34 @@ Error no_magazine(Address at) {
 Task<Result<Magazine>> read_magazine(Operation& op, fabric::NodeId node, BlockKind kind,
                                      std::size_t size_class, std::uint64_t word) {
   const std::size_t limit = magazine_limit(kind, size_class);
-  const Address container(node, stack_place(word) * kLineBytes);
-  Buffer buffer = op.buffer(magazine_bytes(kind, limit - 1));
-  const Words words(buffer.data(), kind);
+  const WordPlaces places(kind, size_class);
+  const Address container = places.address(node, stack_place(word));
+  Buffer buffer = op.buffer(places.bytes(limit - 1));
+  const Words words(buffer.data(), places);
   Batch look(op.cost());
-  look.read(container + start_of(kind, size_class), buffer.data(), buffer.size());
+  look.read(container + places.start(), buffer.data(), buffer.size());
   if (Status read = co_await op.submit(look); !read) co_return fail(read.error());
-  if (!plausible(words, limit)) co_return fail(no_magazine(container));
-  co_return Magazine{decode(words, container, kind, size_class), words.get(0) & kPlaceMask,
-                     container + start_of(kind, size_class), words.get(0)};
+  if (!words.plausible(limit)) co_return fail(no_magazine(container));
+  co_return Magazine{words.decode(container, op.epoch()), words.next(), container + places.start(),
+                     words.link()};
 }
 
 Task<Result<std::vector<FreeRun>>> pop_magazine(Operation& op, fabric::NodeId node, BlockKind kind,
                                                 std::size_t size_class, std::uint64_t word) {
   const Address stack = stack_address(node, kind, size_class);
-  const std::size_t limit = magazine_limit(kind, size_class);
-  const std::size_t bytes = magazine_bytes(kind, limit - 1);
-  Buffer buffer = op.buffer(bytes);
-  const Words words(buffer.data(), kind);
   while (!stack_empty(word)) {
-    const Address container(node, stack_place(word) * kLineBytes);
-    Batch look(op.cost());
-    look.read(container + start_of(kind, size_class), buffer.data(), bytes);
-    if (Status read = co_await op.submit(look); !read) co_return fail(read.error());
-
+    auto magazine = co_await read_magazine(op, node, kind, size_class, word);
     // What was read may be no magazine any more. A swap of the word for itself tells.
-    const bool good = plausible(words, limit);
+    const bool good = magazine.has_value();
+    if (!good && magazine.error().code() != ErrorCode::kCorrupt) co_return fail(magazine.error());
     Batch pop(op.cost());
-    const std::size_t swap = pop.compare_swap(
-        stack, word, good ? next_stack_word(word, words.get(0) & kPlaceMask, false) : word);
+    const std::size_t swap =
+        pop.compare_swap(stack, word, good ? next_stack_word(word, magazine->next, false) : word);
     const Status status = co_await op.submit(pop);
     if (Status popped = outcome_of(status, pop[swap]); !popped) co_return fail(popped.error());
     if (pop[swap].succeeded()) {
-      if (good) co_return decode(words, container, kind, size_class);
-      co_return fail(no_magazine(container));
+      if (good) co_return std::move(magazine->runs);
+      co_return fail(magazine.error());
     }
     word = pop[swap].previous;
     op.count_retry();

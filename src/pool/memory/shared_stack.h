@@ -1,17 +1,22 @@
 // Shared stacks: free blocks that any compute node may draw from, in far memory.
 //
 // Each memory node has one stack a kind and size class, of magazines. A magazine is a free block
-// that lists other free blocks of its class on its memory node, and points to the next magazine. In
-// a kItem block it starts at the first byte; in a kNotedNode block it has the last line. In a kNode
-// block it leaves line 0 alone and keeps the last word of each line that it writes zero: the
-// version word, which no living node has zero (block.h). So it is a stream of words w, of which a
-// kNode block has 7 in each line but the first:
-//   w[0]      {count:22, offset/64 of the next magazine:42}, 0 is none
+// that lists other free blocks of its class on its memory node, and points to the next magazine. It
+// is a row of words w, where the block's description allows them (block.h): from the first byte on
+// in an item; in a node 7 to each line but the first; in a noted node the last line. Places are
+// offsets, counted in lines, or in blocks where those are smaller:
+//   w[0]      {entries:22, place of the next magazine:42}, 0 is none
 //   w[1]      {checksum:32, incarnation of this block:32}
-//   w[2 + 2i] {blocks in the run, less one:22, offset/64 of the run's first block:42}
+//   w[2 + 2i] {blocks in the run, less one:22, place of the run's first block:42}
 //   w[3 + 2i] {0:32, incarnation:32}
+// Blocks that have births need no incarnations listed, as the next one follows from the epoch:
+//   w[0]      {1:4, entries:18, place of the next magazine:42}
+//   w[1 + i]  {1 where it has been used:4, blocks in the run, less one:18, place of the first:42}
+// so that their words have their highest three bits zero: an index may rely on it to tell them from
+// its own. A block of 16 bytes has room for the first alone, which then counts the blocks behind it
+// that were never used.
 //
-// The stack's word is {tag:22, sealed:1, offset/64:41}, and every change of it raises the tag. So a
+// The stack's word is {tag:22, sealed:1, place:41}, and every change of it raises the tag. So a
 // compare-and-swap of what was read succeeds only if the stack has not changed since, and a
 // popper's view of the next magazine holds, though the block may have been popped, used and pushed
 // meanwhile. (Or changed exactly 2^22 times: at a few million atomics a second on one word, a
@@ -32,7 +37,8 @@
 
 namespace pando::pool {
 
-// How many blocks a magazine takes, its own included.
+// How many blocks a magazine takes, its own included; or that one and a run of blocks never used,
+// which lies directly behind it.
 std::size_t magazine_limit(BlockKind kind, std::size_t size_class);
 
 fabric::Address stack_address(fabric::NodeId node, BlockKind kind, std::size_t size_class);
@@ -53,8 +59,7 @@ constexpr std::uint64_t next_stack_word(std::uint64_t word, std::uint64_t place,
 // Pushes `runs` as one magazine, written into the last of them, which must be of one block; before
 // that, zeroes the words of the ledger that `strike` names. kIndeterminate: they may be there, so
 // they are nobody's, and the ledger is struck. kBusy: the stack has been sealed for a while.
-// REQUIRES: one kind, class and memory node; 1 to
-// magazine_limit() runs.
+// REQUIRES: one kind, class and memory node; 1 to magazine_limit() runs, or two as said there.
 Task<Status> push_magazine(Operation& op, std::span<const FreeRun> runs,
                            std::span<const fabric::Address> strike = {});
 
