@@ -40,7 +40,7 @@ enum class Mutant : std::uint8_t {
   kDroppedBlock,    // a task that is dropped loses a block that nothing leads to yet
   // Faults
   kNoTakeover,     // a dead owner's lock is never taken
-  kNoFence,        // a silent client is buried without being shut out
+  kNoFence,        // a silent client is declared dead without being shut out
   kNoRepair,       // what the dead left half done is taken for whole
   kNoLeaving,      // a merger does not say whom it is about to absorb
   kForgottenLock,  // a lock whose CAS had an unknown outcome is not given back
@@ -49,16 +49,16 @@ enum class Mutant : std::uint8_t {
   kLeaveClosesNothing,  // who has left can go on over connections that are open
   kEarlyFence,          // a fence is answered while connections are open
   kNeverForgotten,      // those who die on their way in are let in for ever
-  kNoRest,              // who leaves proves nothing: its locks and verbs may be left behind
-  kUnsettledIsOver,     // a verb of unknown outcome does not hold the epoch
-  kHalfFence,           // a client is buried though a memory node could not be told
+  kNoQuiesce,              // who leaves proves nothing: its locks and verbs may be left behind
+  kInDoubtIsOver,     // a verb of unknown outcome does not hold the epoch
+  kHalfFence,           // a client is declared dead though a memory node could not be told
   kFenceStopsHeart,     // no heartbeat while the silent are looked after
   kClosedLedger,        // who leaves strikes what it lists, though some is not given back
   // What the dead held free
   kBegunIsFree,       // a listed block is taken for free though its holder had begun to use it
   kGivenWhileListed,  // a block goes to a shared stack while its holder's ledger lists it
-  kNothingTold,       // the ledger is never written
-  kSettledTwice,      // what the dead held is given away, and their ledger goes on listing it
+  kNothingListed,       // the ledger is never written
+  kRecoveredTwice,      // what the dead held is given away, and their ledger goes on listing it
   // Recycling
   kGivenTwice,    // a recycled chunk stays free when it is taken
 };

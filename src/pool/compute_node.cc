@@ -16,10 +16,10 @@ using fabric::Batch;
 using fabric::Buffer;
 using fabric::NodeId;
 
-// How long close() waits for retired blocks to become safe; what is not by then, others settle.
+// How long close() waits for retired blocks to become safe; what is not by then, others recover.
 constexpr std::size_t kCloseRounds = 100;
 // How long it waits for memory nodes that do not answer, before it is a death.
-constexpr int kRestLeases = 4;
+constexpr int kQuiesceLeases = 4;
 
 }  // namespace
 
@@ -74,13 +74,13 @@ Task<Result<bool>> ComputeNode::rest(Session& session) {
     if (epochs_.current() == before) co_await session.worker().sleep_for(hurried_beat());
   }
   limbo_.collect();
-  const Result<bool> all_given = co_await come_to_rest(session);
-  const bool proves = !base::mutated(base::Mutant::kNoRest);
+  const Result<bool> all_given = co_await quiesce(session);
+  const bool proves = !base::mutated(base::Mutant::kNoQuiesce);
   heart->stopped = true;
   while (heart->beating) co_await session.worker().yield();
   if (!all_given || !proves) co_return all_given;
   Operation op(session);
-  if (Status proved = co_await prove_rest(op); !proved) co_return fail(proved.error());
+  if (Status proved = co_await prove_quiescent(op); !proved) co_return fail(proved.error());
   co_return all_given;
 }
 
@@ -107,22 +107,22 @@ Task<void> ComputeNode::keep_beating(Session& session, std::shared_ptr<Heart> he
 
 // Step 2 of leaving, and giving back what is free. It may need a memory node that cannot be reached
 // now, but soon. Whether all could be given back: Allocator::give_back_all().
-Task<Result<bool>> ComputeNode::come_to_rest(Session& session) {
-  for (const task::TimePoint until = session.worker().now() + kRestLeases * options_.lease;;) {
+Task<Result<bool>> ComputeNode::quiesce(Session& session) {
+  for (const task::TimePoint until = session.worker().now() + kQuiesceLeases * options_.lease;;) {
     {
       Operation op(session);
-      const bool rests = !base::mutated(base::Mutant::kNoRest);
+      const bool rests = !base::mutated(base::Mutant::kNoQuiesce);
       const Status freed = rests ? co_await abandoned_locks_.take_back(op) : Status{};
-      const Status settled = rests ? co_await unsettled_.settle(op) : Status{};
-      const Result<bool> given = freed && settled ? co_await allocator_.give_back_all(op)
-                                                  : Result<bool>(fail(ErrorCode::kUnavailable));
+      const Status resolved = rests ? co_await in_doubt_.resolve(op) : Status{};
+      const Result<bool> given = freed && resolved ? co_await allocator_.give_back_all(op)
+                                                   : Result<bool>(fail(ErrorCode::kUnavailable));
       if (!rests) co_return given.value_or(false);
-      if (given && !unsettled_.any()) co_return given;
+      if (given && !in_doubt_.any()) co_return given;
       if (session.worker().now() >= until) {
         // The pool is full, and others still read what was retired: that is lost, and no reason to
         // be taken for dead.
         if (!given && given.error().code() == ErrorCode::kOutOfMemory) co_return false;
-        co_return freed ? settled ? given : Result<bool>(fail(settled.error()))
+        co_return freed ? resolved ? given : Result<bool>(fail(resolved.error()))
                         : Result<bool>(fail(freed.error()));
       }
     }
@@ -131,8 +131,8 @@ Task<Result<bool>> ComputeNode::come_to_rest(Session& session) {
 }
 
 // Step 3: a verb at every memory node.
-Task<Status> ComputeNode::prove_rest(Operation& op) {
-  if (abandoned_locks_.any() || unsettled_.any()) {
+Task<Status> ComputeNode::prove_quiescent(Operation& op) {
+  if (abandoned_locks_.any() || in_doubt_.any()) {
     co_return fail(
         ErrorCode::kUnavailable,
         "a memory node did not answer: this compute node cannot leave, and will be taken "
@@ -174,12 +174,13 @@ void ComputeNode::remove_session(Session* session) {
 // the pool's tables, which the beat needs, are needed by all.
 Task<Status> ComputeNode::upkeep(Session& session) {
   Operation op(session);
-  co_await allocator_.tell(op);  // first: until then what was taken dies with this compute node
+  co_await allocator_.update_ledger(
+      op);  // first: until then what was taken dies with this compute node
   Status beat = co_await membership_.beat_and_look_after(op);
   if (!beat && beat.error().code() == ErrorCode::kFenced) co_return beat;
   co_await memory_nodes_.look(op);
   (void)co_await abandoned_locks_.take_back(op);
-  (void)co_await unsettled_.settle(op);
+  (void)co_await in_doubt_.resolve(op);
   (void)co_await catalogue_.tidy(op);
   (void)co_await allocator_.collect(op);
   co_await recycler_->look(op);

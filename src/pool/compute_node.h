@@ -12,7 +12,8 @@
 //  3. At every memory node that it has ever reached, a verb that it posted after all this has
 //     completed: what was of unknown outcome there has happened, or never will (rule 9 of verbs.h).
 //  4. Then, by that one session, its slot is given up with a compare-and-swap. If that is cut off,
-//     it lands before a fence or never: those who find the slot alive fence before they bury.
+//     it lands before a fence or never: those who find the slot alive fence before they declare it
+//     dead.
 // What cannot be proved within a lease makes it no leave: it is a death, and found out as one.
 #pragma once
 
@@ -27,9 +28,9 @@
 #include "pool/catalogue/catalogue.h"
 #include "pool/event.h"
 #include "pool/membership/abandoned_locks.h"
+#include "pool/membership/in_doubt.h"
 #include "pool/membership/membership.h"
 #include "pool/membership/memory_nodes.h"
-#include "pool/membership/unsettled.h"
 #include "pool/memory/allocator.h"
 #include "pool/memory/budget.h"
 #include "pool/memory/epochs.h"
@@ -74,7 +75,7 @@ class ComputeNode {
   void stop();
   // Memory is waiting for epochs: beat at once. Any thread; cheap when it has been kicked already.
   void kick();
-  // The ledger has something to tell: do upkeep now. Any thread.
+  // The ledger has something to list: do upkeep now. Any thread.
   void wake() { wakeup_.set(); }
   // Why housekeeping gave up (fenced), or has not got through for a lease (memory nodes gone);
   // operations should answer this.
@@ -91,13 +92,13 @@ class ComputeNode {
   Catalogue& catalogue() { return catalogue_; }
   AbandonedLocks& abandoned_locks() { return abandoned_locks_; }
   Recycler& recycler() { return *recycler_; }
-  Unsettled& unsettled() { return unsettled_; }
+  InDoubt& in_doubt() { return in_doubt_; }
   // What this compute node may announce (epochs.h): no operation of it has pinned an earlier epoch,
   // nor will, and nothing that one did may yet happen.
   std::uint64_t announceable() const {
-    // In this order: an operation adds what is unsettled before it ends.
+    // In this order: an operation adds what is in doubt before it ends.
     const std::uint64_t by_operations = epochs_.announceable();
-    return std::min(by_operations, unsettled_.oldest());
+    return std::min(by_operations, in_doubt_.oldest());
   }
   // Of the pool, random. REQUIRES: open() succeeded.
   std::uint64_t pool_id() const { return pool_id_; }
@@ -110,13 +111,13 @@ class ComputeNode {
   void remove_session(Session* session);
 
   Task<Status> upkeep(Session& session);
-  Task<Result<bool>> come_to_rest(Session& session);
+  Task<Result<bool>> quiesce(Session& session);
   struct Heart {
     bool stopped = false;
     bool beating = false;
   };
   Task<void> keep_beating(Session& session, std::shared_ptr<Heart> heart);
-  Task<Status> prove_rest(Operation& op);
+  Task<Status> prove_quiescent(Operation& op);
   Task<void> tick(Session& session);
   task::Duration beat() const {
     return std::min<task::Duration>(kBeat, task::Duration(options_.lease) / 8);
@@ -136,7 +137,7 @@ class ComputeNode {
   Allocator allocator_;
   Catalogue catalogue_;
   AbandonedLocks abandoned_locks_;
-  Unsettled unsettled_;
+  InDoubt in_doubt_;
   const std::unique_ptr<Recycler> recycler_;
   std::uint64_t pool_id_ = 0;
 

@@ -32,7 +32,7 @@ void Session::unsettled(fabric::NodeId node) {
   const std::uint64_t pinned = this->pinned();
   const std::uint64_t epoch =
       pinned == kUnpinned ? node_.epochs().current() : Epochs::epoch_of(pinned);
-  node_.unsettled().add(node, epoch);
+  node_.in_doubt().add(node, epoch);
 }
 
 void Session::publish() {

@@ -83,7 +83,7 @@ TEST_F(Mutants, NoneIsFoundOverTcpWithoutOne) {
 // No answer is wrong and nothing is in use twice where the dead's memory is lost: the sum tells.
 TEST_F(Mutants, MemoryIsLostWithoutLedgers) {
   const Case deaths{"deaths", Mutant::kNone, 0, "tear,delay,kill,pause"};
-  EXPECT_GT(lost(Mutant::kNothingTold, deaths), 2 * lost(Mutant::kNone, deaths));
+  EXPECT_GT(lost(Mutant::kNothingListed, deaths), 2 * lost(Mutant::kNone, deaths));
 }
 
 // Any dropped task may lose a block, to its last WRITE: that more do, the sum tells.
@@ -142,8 +142,8 @@ INSTANTIATE_TEST_SUITE_P(
              "kill,pause",
              "chime:keys=bytes,span=16,neighbourhood=4",
              {.compute_nodes = 2, .clients = 1, .tasks = 2, .operations = 100, .keys = 64}},
-        Case{"settled_twice", Mutant::kSettledTwice, kFew}, Case{"no_rest", Mutant::kNoRest, kMany},
-        Case{"unsettled_is_over", Mutant::kUnsettledIsOver, kMany},
+        Case{"recovered_twice", Mutant::kRecoveredTwice, kFew}, Case{"no_quiesce", Mutant::kNoQuiesce, kMany},
+        Case{"unsettled_is_over", Mutant::kInDoubtIsOver, kMany},
         Case{"written_twice",
              Mutant::kWrittenTwice,
              kMany,
@@ -179,7 +179,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"chime_no_takeover", Mutant::kNoTakeover, kFew, "all", "chime"},
         Case{"chime_forgotten_lock", Mutant::kForgottenLock, kFew, "all", "chime"},
         Case{"chime_begun_is_free", Mutant::kBegunIsFree, kFew, "all", "chime"},
-        Case{"chime_settled_twice", Mutant::kSettledTwice, kFew, "all", "chime"}),
+        Case{"chime_recovered_twice", Mutant::kRecoveredTwice, kFew, "all", "chime"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

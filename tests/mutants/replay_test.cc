@@ -82,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(Mutants, Replay,
                          ::testing::Values(Case{"no_epochs", Mutant::kNoEpochs, true},
                                            Case{"unlock_first", Mutant::kUnlockFirst, false},
                                            Case{"lost_sibling", Mutant::kLostSibling, false},
-                                           Case{"settled_twice", Mutant::kSettledTwice, false},
+                                           Case{"recovered_twice", Mutant::kRecoveredTwice, false},
                                            Case{"keeps_old", Mutant::kUpdateKeepsOld, false}),
                          [](const auto& info) { return info.param.name; });
 

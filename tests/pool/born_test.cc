@@ -126,7 +126,7 @@ TEST_P(Born, WhatIsFreeStillBeginsAsItsUserLeftIt) {
   member.move_epochs(Epochs::kGrace + 1);
   {
     Operation op(*member.session);
-    ASSERT_TRUE(member.run(member.node->allocator().call_in(op)));
+    ASSERT_TRUE(member.run(member.node->allocator().give_back_free(op)));
   }
   std::size_t written = 0;
   for (const Block& block : blocks) {

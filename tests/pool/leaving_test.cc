@@ -89,7 +89,7 @@ TEST_F(Leaving, ComesAfterWhatWasOfUnknownOutcome) {
   const fabric::Address place(kFar, kPlace);
   faults_->cut(kFar, Fate::kHappensLater);
   ASSERT_FALSE(write(leaver, place, 4711));
-  EXPECT_TRUE(leaver.node->unsettled().any());
+  EXPECT_TRUE(leaver.node->in_doubt().any());
   EXPECT_FALSE(leaver.close());
   EXPECT_EQ(slot_of(owner), SlotState::kAlive);
   faults_->mend(kFar);
@@ -100,7 +100,7 @@ TEST_F(Leaving, ComesAfterWhatWasOfUnknownOutcome) {
 }
 
 // A block that it wrote to must not be another's when the WRITE lands.
-TEST_F(Leaving, UnknownOutcomesHoldTheEpochUntilTheyAreSettled) {
+TEST_F(Leaving, UnknownOutcomesHoldTheEpochUntilTheyAreResolved) {
   Member member = join_with_faults();
   faults_->cut(kFar, Fate::kHappensLater);
   ASSERT_FALSE(write(member, fabric::Address(kFar, kPlace), 4711));
@@ -113,14 +113,14 @@ TEST_F(Leaving, UnknownOutcomesHoldTheEpochUntilTheyAreSettled) {
   };
   beat_both();
   EXPECT_LE(onlooker_.node->epochs().current(), begun + 1);
-  const auto settle = [&] {
+  const auto resolve = [&] {
     Operation op(*member.session);
-    return member.run(member.node->unsettled().settle(op));
+    return member.run(member.node->in_doubt().resolve(op));
   };
-  EXPECT_FALSE(settle()) << "the node cannot be reached";
+  EXPECT_FALSE(resolve()) << "the node cannot be reached";
   faults_->mend(kFar);
-  ASSERT_TRUE(settle());
-  EXPECT_FALSE(member.node->unsettled().any());
+  ASSERT_TRUE(resolve());
+  EXPECT_FALSE(member.node->in_doubt().any());
   beat_both();
   EXPECT_GT(onlooker_.node->epochs().current(), begun + Epochs::kGrace);
 }
@@ -156,7 +156,7 @@ TEST_F(Leaving, WhatIsRetiredIsLeftForOthers) {
   }
   EXPECT_EQ(census().other, 0u);
   EXPECT_TRUE(census().twice.empty());
-  EXPECT_GE(onlooker_.node->allocator().inherited(), kBlocks);
+  EXPECT_GE(onlooker_.node->allocator().recovered(), kBlocks);
 }
 
 }  // namespace

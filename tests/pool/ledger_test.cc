@@ -96,7 +96,7 @@ Status upkeep(Member& member, ManualClock& clock) {
   clock.advance(5ms);
   {
     Operation op(*member.session);
-    member.run(member.node->allocator().tell(op));
+    member.run(member.node->allocator().update_ledger(op));
   }
   if (Status beat = member.beat(); !beat) return beat;
   return member.collect();
@@ -117,7 +117,7 @@ class Deaths : public ::testing::Test {
   Member join(const std::shared_ptr<Faults>& faults) {
     return {testing::with_faults(cluster_.attach(), faults), options(), clock_};
   }
-  // Until those who are silent have been buried and settled.
+  // Until those who are silent are declared dead, and what they held is recovered.
   void pass_time(Member& member, int leases = 3) {
     for (int i = 0; i < 5 * leases; ++i) {
       clock_.advance(kLease / 4);
@@ -156,7 +156,7 @@ class Deaths : public ::testing::Test {
   Cluster cluster_{32 * kMiB};
 };
 
-TEST_F(Deaths, NothingOfWhatWasToldIsLost) {
+TEST_F(Deaths, NothingOfWhatWasListedIsLost) {
   Member survivor = join();
   std::vector<Block> used;
   {
@@ -168,14 +168,14 @@ TEST_F(Deaths, NothingOfWhatWasToldIsLost) {
   const Census after = census(survivor);
   EXPECT_TRUE(after.twice.empty()) << after.twice.front();
   EXPECT_EQ(after.other, bytes_of(used));
-  EXPECT_GT(survivor.node->allocator().inherited(), 500u);
+  EXPECT_GT(survivor.node->allocator().recovered(), 500u);
   // And can be had: no memory grows until it is used up.
   const std::uint64_t reserved = survivor.stats().remote_bytes();
   for (int i = 0; i < 200; ++i) ASSERT_TRUE(survivor.allocate(BlockKind::kNode, 1024));
   EXPECT_EQ(survivor.stats().remote_bytes(), reserved);
 }
 
-TEST_F(Deaths, TheNextInTheSlotInherits) {
+TEST_F(Deaths, TheNextInTheSlotRecovers) {
   Member survivor = join();
   std::vector<Block> used;
   OwnerId dead = 0;
@@ -185,14 +185,14 @@ TEST_F(Deaths, TheNextInTheSlotInherits) {
     used = live_a_little(victim);
     ASSERT_TRUE(upkeep(victim, clock_));
   }
-  for (int i = 0; i < 8; ++i) {  // buries it, and settles nothing
+  for (int i = 0; i < 8; ++i) {  // declares it dead, and recovers nothing
     clock_.advance(kLease / 4);
     ASSERT_TRUE(survivor.beat());
   }
   Member heir = join();
   ASSERT_EQ(owner_slot(heir.node->membership().self()), owner_slot(dead));
   ASSERT_TRUE(upkeep(heir, clock_));
-  EXPECT_GT(heir.node->allocator().inherited(), 500u);
+  EXPECT_GT(heir.node->allocator().recovered(), 500u);
   const Allocator* const living[] = {&heir.node->allocator(), &survivor.node->allocator()};
   const Census after = census(survivor, living);
   EXPECT_TRUE(after.twice.empty()) << after.twice.front();
@@ -246,7 +246,7 @@ TEST_F(Deaths, WhatWasGivenAwaySinceIsNotGivenAgain) {
   EXPECT_GT(after.free, before);
 }
 
-TEST_F(Deaths, ACleanCloseLeavesNothingToSettle) {
+TEST_F(Deaths, ACleanCloseLeavesNothingToRecover) {
   Member survivor = join();
   {
     Member other = join();
@@ -262,7 +262,7 @@ TEST_F(Deaths, ACleanCloseLeavesNothingToSettle) {
   pass_time(survivor);
   Member next = join();
   ASSERT_TRUE(upkeep(next, clock_));
-  EXPECT_EQ(survivor.node->allocator().inherited() + next.node->allocator().inherited(), 0u);
+  EXPECT_EQ(survivor.node->allocator().recovered() + next.node->allocator().recovered(), 0u);
   const Allocator* const living[] = {&next.node->allocator(), &survivor.node->allocator()};
   const Census after = census(survivor, living);
   EXPECT_TRUE(after.twice.empty());
@@ -295,7 +295,7 @@ TEST_F(Deaths, MemoryStaysBoundedThroughManyOfThem) {
 
 // What the test above is held against, and the worst that a death can cost: it comes before the
 // housekeeper has told anything, and takes a run of each of its classes along.
-TEST_F(Deaths, BeforeAnythingWasToldCostARunForEachClass) {
+TEST_F(Deaths, BeforeAnythingWasListedCostARunForEachClass) {
   Member survivor = join();
   for (int life = 0; life < 10; ++life) {
     std::vector<Block> used;
@@ -319,7 +319,7 @@ TEST_F(Deaths, BeforeAnythingWasToldCostARunForEachClass) {
 // What a class at most has listed here: a run, and what was given back.
 constexpr std::uint64_t kOneClass = 2 * 8 * kChunkBytes;
 
-TEST_F(Deaths, AtEveryVerbOfTelling) {
+TEST_F(Deaths, AtEveryVerbOfListing) {
   for (std::uint64_t verb = 0;; ++verb) {
     bool ended = false;
     for (const std::size_t lines : {std::size_t{0}, std::size_t{1}, std::size_t{5}}) {
@@ -352,7 +352,7 @@ TEST_F(Deaths, AtEveryVerbOfTelling) {
   }
 }
 
-TEST_F(Deaths, OfWhoSettlesAtEveryVerb) {
+TEST_F(Deaths, OfWhoRecoversAtEveryVerb) {
   std::uint64_t worst = 0;
   for (std::uint64_t verb = 0;; ++verb) {
     bool ended = false;
@@ -368,23 +368,23 @@ TEST_F(Deaths, OfWhoSettlesAtEveryVerb) {
       }
       {
         const auto faults = std::make_shared<Faults>();
-        Member settler = join(faults);
-        ASSERT_TRUE(settler.open());
-        ASSERT_TRUE(upkeep(settler, clock_));
+        Member helper = join(faults);
+        ASSERT_TRUE(helper.open());
+        ASSERT_TRUE(upkeep(helper, clock_));
         for (int i = 0; i < 4; ++i) {
           clock_.advance(kLease / 4);
-          ASSERT_TRUE(settler.beat());
+          ASSERT_TRUE(helper.beat());
           ASSERT_TRUE(survivor.beat());
         }
         faults->count_from_here();
         faults->die_at({.verb = verb, .lines = lines, .line_order = verb});
         for (int i = 0; i < 4; ++i) {
           clock_.advance(kLease / 4);
-          (void)upkeep(settler, clock_);
+          (void)upkeep(helper, clock_);
         }
         ended = !faults->dead();
         if (ended) {
-          EXPECT_GT(settler.node->allocator().inherited(), 500u);
+          EXPECT_GT(helper.node->allocator().recovered(), 500u);
         }
       }
       pass_time(survivor, 5);

@@ -82,7 +82,7 @@ TEST(Membership, AllPlacesTaken) {
   EXPECT_EQ(refused.error().code(), ErrorCode::kBusy);
   EXPECT_NE(refused.error().detail().find("256"), std::string::npos);
 
-  // One that died with nobody to bury it: the newcomer does.
+  // One that died with nobody to declare it so: the newcomer does.
   members[77].crash();
   Member late = cluster.join({.lease = milliseconds(20)});
   EXPECT_EQ(late.node->membership().self(), make_owner(77, 2));

@@ -44,7 +44,7 @@ class Recycling : public ::testing::Test {
   // What the housekeeper does.
   static Status upkeep(Member& member) {
     const auto all = [](ComputeNode& node, Operation& op) -> Task<Status> {
-      co_await node.allocator().tell(op);
+      co_await node.allocator().update_ledger(op);
       if (Status beat = co_await node.membership().beat_and_look_after(op); !beat) {
         co_return beat;
       }
@@ -221,7 +221,7 @@ TEST_F(Recycling, DeathsAtEveryVerb) {
   EXPECT_GT(done, 20u);
 }
 
-TEST_F(Recycling, ASlotIsNotFreeBeforeItsLedgerIsSettled) {
+TEST_F(Recycling, ASlotIsNotFreeBeforeItsLedgerIsRecovered) {
   Member one = join();
   Member dies = join();
   std::vector<Block> blocks = {dies.allocate(BlockKind::kItem, 1024).value()};
@@ -237,7 +237,7 @@ TEST_F(Recycling, ASlotIsNotFreeBeforeItsLedgerIsSettled) {
   };
   for (int i = 0; i < 30 && slot().state != SlotState::kDead; ++i) {
     clock_.advance(10ms);
-    ASSERT_TRUE(one.beat());  // an upkeep would settle what it left
+    ASSERT_TRUE(one.beat());  // an upkeep would recover what it left
   }
   ASSERT_EQ(slot().state, SlotState::kDead);
   {

@@ -70,7 +70,7 @@ Counts counts_of(const CheckCoverage& coverage) {
                                {"retries", coverage.retries},
                                {"undecided", coverage.undecided},
                                {"lost_bytes", coverage.lost_bytes},
-                               {"inherited_blocks", coverage.inherited_blocks},
+                               {"recovered_blocks", coverage.recovered_blocks},
                                {"out_of_memory", coverage.out_of_memory},
                                {"recyclings", coverage.recyclings},
                                {"recycled_chunks", coverage.recycled_chunks}});

@@ -649,7 +649,7 @@ class Scenario {
     cut_short_ += node.running;
     dismiss_all(node);
     node.index.reset();
-    node.inherited = node.allocator().inherited();
+    node.inherited = node.allocator().recovered();
     node.held_bytes = held_bytes(node.allocator());
     node.allocated = node.allocator().allocated();
     node.freed = node.allocator().freed();
@@ -858,8 +858,8 @@ class Scenario {
     for (const std::string& unfinished : census->unfinished) problem(unfinished);
     outcome_.coverage.lost_bytes += census->other;
     for (const Node& node : nodes_) {
-      outcome_.coverage.inherited_blocks +=
-          node.pool ? node.allocator().inherited() : node.inherited;
+      outcome_.coverage.recovered_blocks +=
+          node.pool ? node.allocator().recovered() : node.inherited;
       if (node.pool) {
         outcome_.coverage.recyclings += node.pool->state().node.recycler().rounds();
         outcome_.coverage.recycled_chunks += node.pool->state().node.recycler().chunks();

@@ -56,7 +56,7 @@ struct CheckCoverage {
   std::uint64_t retries = 0;
   std::uint64_t undecided = 0;         // runs with a history that was too hard to judge
   std::uint64_t lost_bytes = 0;        // of far memory that nobody has at the end
-  std::uint64_t inherited_blocks = 0;  // of the dead, given back
+  std::uint64_t recovered_blocks = 0;  // of the dead, given back
   std::uint64_t out_of_memory = 0;     // answers
   std::uint64_t recyclings = 0;
   std::uint64_t recycled_chunks = 0;

@@ -79,7 +79,7 @@ class VerbWatch final : public fabric::sim::TraceSink {
       left_.insert(client);
       if (leaving_) leaving_(client);
     }
-    if (settling_ && after.state == pool::SlotState::kSettling) settling_(client);
+    if (settling_ && after.state == pool::SlotState::kRecovering) settling_(client);
   }
 
   static bool is_slot(fabric::Address at) {

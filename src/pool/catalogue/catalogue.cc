@@ -403,8 +403,7 @@ Task<Result<IndexRecord>> Catalogue::take_for_drop(Session& session, std::string
     if (!taken) co_return fail(taken.error());
     if (*taken) co_return std::move(**taken);
     node_.kick();
-    if (Status waited = co_await pause.wait("an earlier drop of the index to be settled");
-        !waited) {
+    if (Status waited = co_await pause.wait("an earlier drop of the index to be undone"); !waited) {
       co_return fail(waited.error());
     }
   }
@@ -417,7 +416,7 @@ Task<Result<std::optional<IndexRecord>>> Catalogue::try_drop(Operation& op, std:
   if (Status locked = co_await lock.acquire(op); !locked) co_return fail(locked.error());
   Result<std::optional<IndexRecord>> taken;
   const auto found = co_await find(op, name);
-  if (!found || !unsettled(*found)) {
+  if (!found || !awaits_undo(*found)) {
     auto begun = found ? co_await drop_found(op, *found, name, live_too)
                        : Result<IndexRecord>(fail(found.error()));
     if (begun) taken->emplace(std::move(*begun));
@@ -445,7 +444,7 @@ Task<Result<IndexRecord>> Catalogue::drop_found(Operation& op, const Found& foun
 
 // What this compute node has yet to take back of the entry would undo what is done to it from now
 // on.
-bool Catalogue::unsettled(const Found& found) const {
+bool Catalogue::awaits_undo(const Found& found) const {
   const AbandonedLocks& locks = node_.abandoned_locks();
   return found.place &&
          (locks.pending(state_address(*found.place)) ||

@@ -93,7 +93,7 @@ class Catalogue {
   Task<Result<bool>> clean_up(Operation& op, const Found& found);
   Task<Result<IndexRecord>> create_in(Operation& op, std::size_t entry, std::string_view name,
                                       std::uint32_t format_version, std::string_view options);
-  bool unsettled(const Found& found) const;
+  bool awaits_undo(const Found& found) const;
   Task<Result<bool>> half_dropped(Operation& op, const Found& found);
   Task<Result<std::optional<IndexRecord>>> try_create(Operation& op, std::string_view name,
                                                       std::uint32_t format_version,

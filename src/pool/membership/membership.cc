@@ -31,9 +31,9 @@ Address owner_address(std::size_t slot) {
   return member_address(slot) + offsetof(MemberSlot, owner_word);
 }
 
-bool is_estate(const MemberSlot& slot) {
+bool is_unrecovered(const MemberSlot& slot) {
   const SlotState state = Slot::from_word(slot.owner_word).state;
-  return state == SlotState::kSettling || (state == SlotState::kDead && slot.ledger_word != 0);
+  return state == SlotState::kRecovering || (state == SlotState::kDead && slot.ledger_word != 0);
 }
 
 // The tables' first words and the first `slots` slots, in a transfer buffer.
@@ -97,11 +97,11 @@ struct Membership::State {
   Task<Status> look_after(Operation& op, const Snapshot& seen, std::size_t slots);
   bool suspected(std::size_t slot, std::uint64_t owner_word, std::uint64_t heartbeat,
                  task::TimePoint now);
-  Task<Result<bool>> bury(Operation& op, std::size_t slot, std::uint64_t owner_word);
+  Task<Result<bool>> declare_dead(Operation& op, std::size_t slot, std::uint64_t owner_word);
   static Task<Status> shut_out(Operation& op, fabric::ClientId client);
   void grow_watches(std::size_t slots);
   void want(std::uint64_t epoch);
-  Task<Result<std::optional<std::size_t>>> take_estate(Operation& op);
+  Task<Result<std::optional<std::size_t>>> take_dead_slot(Operation& op);
 
   ComputeNode& node;
   std::atomic<OwnerId> self{0};
@@ -109,7 +109,7 @@ struct Membership::State {
   std::atomic<bool> looking_after{false};
   std::atomic<std::uint64_t> heart{0};  // beats so far, with those of predecessors in the slot
   std::atomic<std::uint64_t> wanted{0};
-  std::atomic<bool> estates{false};  // the last beat saw slots of the dead that have a ledger
+  std::atomic<bool> dead_ledgers{false};  // the last beat saw slots of the dead that have a ledger
   // The beating coroutine's alone.
   std::uint64_t own_word = 0;
   std::size_t known_slots = 16;
@@ -117,7 +117,7 @@ struct Membership::State {
   std::array<std::uint64_t, 3> pulse{};
   std::uint64_t asked = 0;  // wanted_epoch, as written last
   std::uint64_t seen_wanted = 0;
-  std::uint64_t telling = 0;      // answered_word, as written last
+  std::uint64_t answering = 0;    // answered_word, as written last
   std::uint64_t told_answer = 0;  // the same, known to have arrived
   std::atomic<std::uint64_t> answered{0};
 
@@ -142,7 +142,7 @@ Task<Status> Membership::join(Operation& op) {
     auto claimed = co_await state_->claim(op, seen);
     if (!claimed) co_return fail(claimed.error());
     if (*claimed) break;
-    // All are taken; some may be dead with nobody left to bury them.
+    // All are taken; some may be dead with nobody left to declare them so.
     if (Status done = co_await state_->look_after(op, seen, seen.members()); !done) co_return done;
     if (Status waited = co_await pause.wait("a free place among the compute nodes"); !waited) {
       co_return fail(ErrorCode::kBusy,
@@ -174,7 +174,7 @@ Task<Result<bool>> Membership::State::claim(Operation& op, const Snapshot& seen)
   for (std::size_t slot = 0; slot < kMaxComputeNodes; ++slot) {
     const std::uint64_t before = slot < seen.members() ? seen.slot(slot).owner_word : 0;
     const Slot old = Slot::from_word(before);
-    if (old.state == SlotState::kAlive || old.state == SlotState::kSettling) continue;
+    if (old.state == SlotState::kAlive || old.state == SlotState::kRecovering) continue;
     if (old.generation == kLastGeneration) continue;
     // Readers of slots must know of this one before it is taken.
     while (members <= slot) {
@@ -309,14 +309,14 @@ Task<Result<Buffer>> Membership::State::beat(Operation& op) {
     batch.write_word(tables_field(offsetof(PoolTables, wanted_epoch)), &asked);
   }
   // Never less than a predecessor's: who has come since then knows nothing of before it.
-  const std::uint64_t to_tell = std::max(answered.load(std::memory_order_acquire), told_answer);
-  telling = to_tell;
-  if (to_tell > told_answer) {
-    batch.write_word(member_address(own_slot) + offsetof(MemberSlot, answered_word), &telling);
+  const std::uint64_t to_answer = std::max(answered.load(std::memory_order_acquire), told_answer);
+  answering = to_answer;
+  if (to_answer > told_answer) {
+    batch.write_word(member_address(own_slot) + offsetof(MemberSlot, answered_word), &answering);
   }
   auto buffer = co_await read_slots(op, batch);
   if (!buffer) co_return fail(buffer.error());
-  told_answer = to_tell;
+  told_answer = to_answer;
   const Snapshot seen(*buffer);
   seen_wanted = seen.wanted();
   want(seen_wanted);
@@ -334,15 +334,15 @@ Task<Result<Buffer>> Membership::State::beat(Operation& op) {
   for (std::size_t i = 0; i < seen.members(); ++i) {
     const MemberSlot slot = seen.slot(i);
     const Slot member = Slot::from_word(slot.owner_word);
-    left_behind |= is_estate(slot);
+    left_behind |= is_unrecovered(slot);
     if (member.state != SlotState::kAlive) continue;
     now.answered = std::min(now.answered, slot.answered_word);
     if (make_owner(i, member.generation) == now.recycler_word >> 32) now.recycler_gone = false;
     announced = std::min(announced, slot.epoch_word);
     nodes_known = std::min(nodes_known, slot.nodes_word);
   }
-  estates.store(left_behind, std::memory_order_relaxed);
-  now.estates = left_behind;
+  dead_ledgers.store(left_behind, std::memory_order_relaxed);
+  now.dead_ledgers = left_behind;
   {
     const std::scoped_lock lock(mutex);
     view = now;
@@ -411,8 +411,8 @@ bool Membership::State::suspected(std::size_t slot, std::uint64_t owner_word,
 
 // True: the slot's owner can do nothing any more. False: it cannot be shut out yet. kUnavailable: a
 // memory node did not answer; that is tried again, by the next beat or by who waits.
-Task<Result<bool>> Membership::State::bury(Operation& op, std::size_t slot,
-                                           std::uint64_t owner_word) {
+Task<Result<bool>> Membership::State::declare_dead(Operation& op, std::size_t slot,
+                                                   std::uint64_t owner_word) {
   Slot dead = Slot::from_word(owner_word);
   Status fenced = co_await shut_out(op, dead.client);
   if (fenced && self.load() == 0) {
@@ -428,8 +428,8 @@ Task<Result<bool>> Membership::State::bury(Operation& op, std::size_t slot,
   dead.state = SlotState::kDead;
   Batch batch(op.cost());
   batch.compare_swap(owner_address(slot), owner_word, dead.word());
-  if (Status buried = co_await op.submit(batch); !buried) co_return fail(buried.error());
-  // Where the word was another, someone else has buried it.
+  if (Status declared = co_await op.submit(batch); !declared) co_return fail(declared.error());
+  // Where the word was another, someone else has declared it dead.
   co_return true;
 }
 
@@ -445,11 +445,11 @@ Task<Status> Membership::State::look_after(Operation& op, const Snapshot& seen, 
     if (Slot::from_word(slot.owner_word).state != SlotState::kAlive) continue;
     if (slot.owner_word == own_word) continue;
     if (!suspected(i, slot.owner_word, slot.heartbeat_word, now)) continue;
-    const auto buried = co_await bury(op, i, slot.owner_word);
-    if (buried) continue;
+    const auto declared = co_await declare_dead(op, i, slot.owner_word);
+    if (declared) continue;
     // The others would wait for the same memory node, and what was seen gets old.
-    if (buried.error().code() == ErrorCode::kUnavailable) co_return Status{};
-    co_return fail(buried.error());
+    if (declared.error().code() == ErrorCode::kUnavailable) co_return Status{};
+    co_return fail(declared.error());
   }
   co_return Status{};
 }
@@ -470,9 +470,9 @@ Task<Result<bool>> Membership::gone(Operation& op, OwnerId owner) {
   if (!state_->suspected(place, seen.owner_word, seen.heartbeat_word, op.worker().now())) {
     co_return false;
   }
-  auto buried = co_await state_->bury(op, place, seen.owner_word);
-  if (!buried && buried.error().code() == ErrorCode::kUnavailable) co_return false;
-  co_return buried;
+  auto declared = co_await state_->declare_dead(op, place, seen.owner_word);
+  if (!declared && declared.error().code() == ErrorCode::kUnavailable) co_return false;
+  co_return declared;
 }
 
 // ---- What the dead leave ----
@@ -498,17 +498,17 @@ Task<Result<bool>> Membership::lives(Operation& op, fabric::ClientId client) {
   co_return alive(Snapshot(*slots), client);
 }
 
-Task<Result<std::optional<std::size_t>>> Membership::take_estate(Operation& op) {
-  if (!state_->estates.load(std::memory_order_relaxed) || self() == 0) co_return std::nullopt;
+Task<Result<std::optional<std::size_t>>> Membership::take_dead_slot(Operation& op) {
+  if (!state_->dead_ledgers.load(std::memory_order_relaxed) || self() == 0) co_return std::nullopt;
   const Turn turn(state_->beating);
   if (!turn) co_return std::nullopt;
-  co_return co_await state_->take_estate(op);
+  co_return co_await state_->take_dead_slot(op);
 }
 
-// Whoever settles a slot was alive when it took it, and is so until it has left or been shut out.
+// Whoever recovers a slot was alive when it took it, and is so until it has left or been shut out.
 // So the slots are read, and read again: who is named by the first and not alive by the second can
 // do nothing any more.
-Task<Result<std::optional<std::size_t>>> Membership::State::take_estate(Operation& op) {
+Task<Result<std::optional<std::size_t>>> Membership::State::take_dead_slot(Operation& op) {
   const fabric::ClientId client = node.fabric().client();
   Batch first(op.cost());
   auto before = co_await read_slots(op, first);
@@ -520,14 +520,14 @@ Task<Result<std::optional<std::size_t>>> Membership::State::take_estate(Operatio
   const Snapshot now(*after);
   for (std::size_t i = 0; i < std::min(seen.members(), now.members()); ++i) {
     const std::uint64_t word = now.slot(i).owner_word;
-    if (!is_estate(now.slot(i)) || word != seen.slot(i).owner_word) continue;
+    if (!is_unrecovered(now.slot(i)) || word != seen.slot(i).owner_word) continue;
     Slot slot = Slot::from_word(word);
-    if (slot.state == SlotState::kSettling) {
+    if (slot.state == SlotState::kRecovering) {
       if (slot.client == client) co_return i;
       if (alive(now, slot.client)) continue;
     }
     slot.client = client;
-    slot.state = SlotState::kSettling;
+    slot.state = SlotState::kRecovering;
     Batch take(op.cost());
     take.compare_swap(owner_address(i), word, slot.word());
     if (Status taken = co_await op.submit(take); !taken) co_return fail(taken.error());
@@ -536,11 +536,11 @@ Task<Result<std::optional<std::size_t>>> Membership::State::take_estate(Operatio
   co_return std::nullopt;
 }
 
-Task<Status> Membership::settled(Operation& op, std::size_t slot) {
+Task<Status> Membership::recovered(Operation& op, std::size_t slot) {
   const Result<std::uint64_t> word = co_await read_word(op, owner_address(slot));
   if (!word) co_return fail(word.error());
   Slot done = Slot::from_word(*word);
-  if (done.state != SlotState::kSettling || done.client != state_->node.fabric().client()) {
+  if (done.state != SlotState::kRecovering || done.client != state_->node.fabric().client()) {
     co_return Status{};
   }
   done.state = SlotState::kFree;

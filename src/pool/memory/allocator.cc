@@ -139,8 +139,8 @@ std::uint64_t Allocator::allocated() const {
 }
 std::uint64_t Allocator::freed() const { return state_->freed.load(std::memory_order_relaxed); }
 std::uint64_t Allocator::waiting() const { return state_->waiting(); }
-std::uint64_t Allocator::inherited() const {
-  return state_->inherited_blocks.load(std::memory_order_relaxed);
+std::uint64_t Allocator::recovered() const {
+  return state_->recovered_blocks.load(std::memory_order_relaxed);
 }
 
 Task<void> Allocator::fetch_for_all(Session& session) { return state_->fetcher.serve(session); }
@@ -397,7 +397,7 @@ void Allocator::State::accept_run(Address start, BlockKind kind, std::size_t siz
 
 void Allocator::State::accept(std::span<const FreeRun> runs) {
   // Until the ledger lists them, they die with this compute node.
-  untold.store(true, std::memory_order_relaxed);
+  unlisted.store(true, std::memory_order_relaxed);
   node.wake();
   const std::scoped_lock lock(mutex);
   for (const FreeRun& run : runs) {

@@ -17,7 +17,7 @@
 //
 // What a crash costs. The blocks that a compute node holds free (its lists, at most a chunk a class
 // in use; its queue; the rests of its runs) are listed in far memory (ledger.h), and given back
-// when it has been buried, by a survivor or by the next one in its slot. Lost are
+// when it has been declared dead, by a survivor or by the next one in its slot. Lost are
 //  - what it had in hand that the ledger did not list yet: runs and magazines that were taken, and
 //    blocks that were retired, since its housekeeper last wrote. It is woken by every run and
 //    magazine, so mostly a round trip ago, and a beat (10 ms) ago where there are many. At worst,
@@ -79,7 +79,7 @@ class Allocator {
   std::uint64_t allocated() const;
   std::uint64_t freed() const;      // retired or released
   std::uint64_t waiting() const;    // retired blocks here that wait for their epoch or for use
-  std::uint64_t inherited() const;  // blocks of the dead that this compute node has given back
+  std::uint64_t recovered() const;  // blocks of the dead that this compute node has given back
   // For checks: every block that this compute node knows to be free or retired, but those that it
   // has written to far memory.
   std::vector<FreeRun> held() const;
@@ -89,22 +89,22 @@ class Allocator {
   // is counted in fewer bits (births, versions) wraps around soon. REQUIRES: none was allocated.
   void begin_incarnations_at(std::uint32_t last);
 
-  // The housekeeper's: tells what is held free in this compute node's ledger, where it has changed.
+  // The housekeeper's: lists what is held free in this compute node's ledger, where it has changed.
   // What cannot be written now is written later.
-  Task<void> tell(Operation& op);
+  Task<void> update_ledger(Operation& op);
   // The housekeeper's: moves what is safe to the free lists, spills surplus to far memory, gives
-  // away what the dead held free, and tells.
+  // away what the dead held free, and lists.
   Task<Status> collect(Operation& op);
   // At a clean close: gives every free block of this compute node to the shared stacks. False: some
-  // are retired and may still be read by others; the ledger lists them, for who settles it.
+  // are retired and may still be read by others; the ledger lists them, for who recovers it.
   // kOutOfMemory: there is no room to list them yet; they, too, are free soon.
   Task<Result<bool>> give_back_all(Operation& op);
 
   // ---- The recycler's
   // The same in the middle of its life: what operations free or fetch meanwhile stays.
-  Task<Status> call_in(Operation& op);
+  Task<Status> give_back_free(Operation& op);
   // Writes the ledger until it lists nothing that is not held now. False: that cannot be done yet.
-  Task<bool> tell_all(Operation& op);
+  Task<bool> bring_ledger_up_to_date(Operation& op);
   // Blocks of one kind, class and memory node that are nobody else's, to the shared stack.
   Task<void> give(Operation& op, std::vector<FreeRun> runs);
 

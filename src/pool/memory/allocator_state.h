@@ -1,5 +1,5 @@
 // Inside the Allocator: what allocator.cc (taking blocks), collector.cc (getting them back) and
-// inheritance.cc (the ledger) share.
+// recovery.cc (the ledger) share.
 #pragma once
 
 #include <atomic>
@@ -114,7 +114,7 @@ struct Allocator::State {
   Task<bool> all_safe(Session& session, task::TimePoint until);
   std::uint64_t retired_bytes();
 
-  // ---- The ledger, and those of the dead (inheritance.cc)
+  // ---- The ledger, and those of the dead (recovery.cc)
   struct Draft;
   Task<Status> push(Operation& op, std::span<const FreeRun> runs);
   Task<void> keep_ledger(Operation& op);
@@ -124,10 +124,10 @@ struct Allocator::State {
   Task<Status> close_ledger(Operation& op);
   Task<Status> finish_ledger(Operation& op);
   std::size_t ledger_pages();
-  Task<Status> inherit(Operation& op);
-  Task<void> settle_estates(Operation& op);
-  Task<Status> settle(Operation& op, std::uint64_t head, bool own);
-  Task<Status> settle_class(Operation& op, std::span<const FoundPage> pages);
+  Task<Status> recover_own_slot(Operation& op);
+  Task<void> recover_from_the_dead(Operation& op);
+  Task<Status> recover(Operation& op, std::uint64_t head, bool own);
+  Task<Status> recover_class(Operation& op, std::span<const FoundPage> pages);
   Task<void> give(Operation& op, std::vector<FreeRun> runs);
 
   ComputeNode& node;
@@ -136,10 +136,10 @@ struct Allocator::State {
   const std::uint64_t keep_limit;
   std::atomic<std::uint64_t> allocated{0};
   std::atomic<std::uint64_t> freed{0};
-  std::atomic<std::uint64_t> inherited_blocks{0};
+  std::atomic<std::uint64_t> recovered_blocks{0};
   // A run or magazine was taken that the ledger does not list, or pages were struck for one that
   // was given away.
-  std::atomic<bool> untold{false};
+  std::atomic<bool> unlisted{false};
 
   std::mutex mutex;  // of all below; never held across an await
   FreeBlocks free;
@@ -154,13 +154,13 @@ struct Allocator::State {
 
   // The housekeeper's alone.
   std::size_t page_limit = Ledger::kUsualPages;
-  std::uint64_t chain = 0;   // the first page of this compute node's slot
-  bool chain_known = false;  // it was read
-  bool inherited = false;    // nothing of a predecessor's is listed there any more
-  task::TimePoint next_inheriting{};
+  std::uint64_t chain = 0;          // the first page of this compute node's slot
+  bool chain_known = false;         // it was read
+  bool own_slot_recovered = false;  // nothing of a predecessor's is listed there any more
+  task::TimePoint next_own_recovery{};
   task::TimePoint next_growth{};
-  std::optional<task::TimePoint> told;  // when the ledger was last written
-  task::TimePoint next_settling{};
+  std::optional<task::TimePoint> ledger_written;
+  task::TimePoint next_recovery{};
 };
 
 }  // namespace pando::pool

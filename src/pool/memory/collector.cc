@@ -187,12 +187,12 @@ void Allocator::State::requeue(std::span<const FreeRun> runs) {
 Task<Status> Allocator::collect(Operation& op) {
   Status tidied = co_await state_->tidy(op);
   // Whatever of these cannot be done now is done later, and fails nobody.
-  co_await state_->settle_estates(op);
+  co_await state_->recover_from_the_dead(op);
   co_await state_->keep_ledger(op);
   co_return tidied;
 }
 
-Task<void> Allocator::tell(Operation& op) { return state_->keep_ledger(op); }
+Task<void> Allocator::update_ledger(Operation& op) { return state_->keep_ledger(op); }
 
 Task<Status> Allocator::State::tidy(Operation& op) {
   std::uint64_t seen =
@@ -213,17 +213,19 @@ Task<Status> Allocator::State::tidy(Operation& op) {
 
 Task<Result<bool>> Allocator::give_back_all(Operation& op) {
   // A predecessor's ledger is not left behind in a slot that looks free.
-  if (!state_->inherited) {
-    if (Status settled = co_await state_->inherit(op); !settled) co_return fail(settled.error());
+  if (!state_->own_slot_recovered) {
+    if (Status recovered = co_await state_->recover_own_slot(op); !recovered)
+      co_return fail(recovered.error());
   }
-  if (Status given = co_await call_in(op); !given) co_return fail(given.error());
+  if (Status given = co_await give_back_free(op); !given) co_return fail(given.error());
   const bool all = state_->waiting() == 0 || base::mutated(base::Mutant::kClosedLedger);
-  const Status told = all ? co_await state_->close_ledger(op) : co_await state_->finish_ledger(op);
-  if (!told) co_return fail(told.error());
+  const Status listed =
+      all ? co_await state_->close_ledger(op) : co_await state_->finish_ledger(op);
+  if (!listed) co_return fail(listed.error());
   co_return all;
 }
 
-Task<Status> Allocator::call_in(Operation& op) {
+Task<Status> Allocator::give_back_free(Operation& op) {
   if (Status spilled = co_await state_->spill(op, 0, 0); !spilled) co_return spilled;
   for (std::size_t i = 0; i < kClasses; ++i) {
     const BlockKind kind = kind_at(i);

@@ -2,7 +2,7 @@
 //
 // Whoever allocates one may fail before it becomes part of an index, or be destroyed in the middle
 // of a round trip. Then it frees itself: retired, so that nobody has it before a WRITE to it that
-// is still under way is over (epochs.h, unsettled.h).
+// is still under way is over (epochs.h, in_doubt.h).
 #pragma once
 
 #include <utility>

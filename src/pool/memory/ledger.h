@@ -1,4 +1,4 @@
-// Ledger: what a compute node holds free, told in far memory, so that it is not lost with it.
+// Ledger: what a compute node holds free, listed in far memory, so that it is not lost with it.
 //
 // A ledger is a chain of pages, which the compute node's slot leads to (layout.h, ledger_word).
 // Pages stay with their slot for good; the next compute node there uses them again. A page lists
@@ -12,8 +12,8 @@
 //     (block.h, invariant 6). So of a listed block whose first line has no later incarnation than
 //     the page says, nobody but its holder knows; and one that was never used is zero throughout.
 //  3. Nobody goes by a ledger but who has its slot: its compute node, or, when that one has been
-//     shut out for good and is buried, the one who then takes the slot (SlotState::kSettling) or
-//     joins there. See inheritance.cc.
+//     shut out for good and is declared dead, the one who then takes the slot
+//     (SlotState::kRecovering) or joins there. See recovery.cc.
 // Hence what a dead compute node's pages list, and what by 2 has not been begun, is free, and
 // belongs to who has the slot. Where a page is half written, its checksum is wrong: it lists
 // nothing.

@@ -129,7 +129,7 @@ Task<void> Recycler::answer(Operation& op, const PoolView& view) {
   if (number <= answered_) co_return;
   switch (static_cast<Call>(view.call_word & 0xff)) {
     case Call::kGiveBack:
-      if (!co_await node_.allocator().call_in(op)) co_return;
+      if (!co_await node_.allocator().give_back_free(op)) co_return;
       break;
     case Call::kForget:
       if (!co_await has_forgotten(op, number)) co_return;
@@ -148,8 +148,8 @@ Task<bool> Recycler::has_forgotten(Operation& op, std::uint64_t number) {
     co_return false;
   }
   if (node_.epochs().oldest_pin_barrier() <= stamp_) co_return false;
-  if (node_.abandoned_locks().any() || node_.unsettled().any()) co_return false;
-  co_return co_await node_.allocator().tell_all(op);
+  if (node_.abandoned_locks().any() || node_.in_doubt().any()) co_return false;
+  co_return co_await node_.allocator().bring_ledger_up_to_date(op);
 }
 
 // ---- Phases ----
@@ -314,7 +314,7 @@ Task<Status> Recycler::call(Operation& op, const PoolView& view) {
 
 Task<Status> Recycler::await_forgetting(Operation& op, const PoolView& view) {
   if (call_ == 0) co_return co_await raise(op, Call::kForget, view);
-  if (view.answered >= call_ && !view.estates) co_return co_await advance(op, Phase::kTurning);
+  if (view.answered >= call_ && !view.dead_ledgers) co_return co_await advance(op, Phase::kTurning);
   const bool late = op.worker().now() - since_ >= 2 * task::Duration(node_.options().lease);
   if (!late && serving_.load()) co_return Status{};
   co_return co_await advance(op, Phase::kPuttingBack);

@@ -24,9 +24,9 @@
 //   1. its caches have been emptied, and every operation of its own that began before has ended;
 //   2. no lock word of its own may be left anywhere by an operation that is gone
 //      (abandoned_locks.h), and no verb of its own has an outcome that is still open;
-//   3. its ledger lists nothing but what it holds, a predecessor's has been settled.
+//   3. its ledger lists nothing but what it holds, a predecessor's has been recovered.
 // The chunks are turned when all living compute nodes have answered and no ledger of the dead is
-// left to be settled, all seen by one look. Why nothing leads into a turning chunk then:
+// left to be recovered, all seen by one look. Why nothing leads into a turning chunk then:
 //   - The chains' blocks were free before the call, so none was part of an index, and no operation
 //     that was under way held one but by what a cache remembered (epochs.h). They are in nobody's
 //     hands from when they were taken. So neither an index nor an operation that reads it from its

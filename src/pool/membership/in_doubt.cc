@@ -1,4 +1,4 @@
-#include "pool/membership/unsettled.h"
+#include "pool/membership/in_doubt.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,50 +8,50 @@
 
 namespace pando::pool {
 
-void Unsettled::add(fabric::NodeId node, std::uint64_t epoch) {
-  if (base::mutated(base::Mutant::kUnsettledIsOver)) return;
+void InDoubt::add(fabric::NodeId node, std::uint64_t epoch) {
+  if (base::mutated(base::Mutant::kInDoubtIsOver)) return;
   const std::scoped_lock lock(mutex_);
   const auto [at, fresh] = held_.try_emplace(node, epoch);
   at->second = std::min(at->second, epoch);
   update();
 }
 
-void Unsettled::update() {
+void InDoubt::update() {
   std::uint64_t least = kNone;
-  for (const Held* const all : {&held_, &settling_}) {
+  for (const Held* const all : {&held_, &resolving_}) {
     for (const auto& [node, epoch] : *all) least = std::min(least, epoch);
   }
   oldest_.store(least, std::memory_order_release);
 }
 
-Task<Status> Unsettled::settle(Operation& op) {
+Task<Status> InDoubt::resolve(Operation& op) {
   if (!any()) co_return Status{};
   Held now;
   {
     const std::scoped_lock lock(mutex_);
     // Whoever was destroyed at this has left something.
     for (const auto& [node, epoch] : std::exchange(held_, {})) {
-      const auto [at, fresh] = settling_.try_emplace(node, epoch);
+      const auto [at, fresh] = resolving_.try_emplace(node, epoch);
       at->second = std::min(at->second, epoch);
     }
-    now = settling_;
+    now = resolving_;
   }
   Status all;
   for (const auto& [node, epoch] : now) {
-    const Status settled = co_await post_to(op, node);
-    if (!settled && settled.error().code() != ErrorCode::kDataLost) {
-      all = settled;
+    const Status resolved = co_await post_to(op, node);
+    if (!resolved && resolved.error().code() != ErrorCode::kDataLost) {
+      all = resolved;
       continue;
     }
     const std::scoped_lock lock(mutex_);
-    settling_.erase(node);
+    resolving_.erase(node);
     update();
   }
   co_return all;
 }
 
 // Anything will do: that it has completed is what counts.
-Task<Status> Unsettled::post_to(Operation& op, fabric::NodeId node) {
+Task<Status> InDoubt::post_to(Operation& op, fabric::NodeId node) {
   const auto word =
       co_await read_word(op, superblock_field(node, offsetof(Superblock, state_word)));
   if (!word) co_return fail(word.error());

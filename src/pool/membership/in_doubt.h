@@ -1,4 +1,4 @@
-// Unsettled: memory nodes where something of this compute node may yet happen.
+// InDoubt: memory nodes where something of this compute node may yet happen.
 //
 // A WRITE or an atomic whose outcome is unknown, or whose coroutine was destroyed while it was
 // under way, may still take effect, at the latest when a later verb of this compute node has
@@ -7,7 +7,7 @@
 // lock, are not reused meanwhile. Hence who fails to write a block retires it, and need not know
 // more.
 //
-// The housekeeper settles: one READ at each such node. A node that cannot be reached holds the
+// The housekeeper resolves it: one READ at each such node. A node that cannot be reached holds the
 // epoch back, and with it all memory that waits for it, until it can be or has lost its memory.
 //
 // Thread-safe.
@@ -26,18 +26,18 @@
 
 namespace pando::pool {
 
-class Unsettled {
+class InDoubt {
  public:
   static constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
 
   // By an operation that pinned `epoch` or later. REQUIRES: its pin is still there.
   void add(fabric::NodeId node, std::uint64_t epoch);
-  // The least epoch that is held; kNone where nothing is unsettled.
+  // The least epoch that is held; kNone where nothing is in doubt.
   std::uint64_t oldest() const { return oldest_.load(std::memory_order_acquire); }
   bool any() const { return oldest() != kNone; }
   // What has come so far. Where a node cannot be reached, its own stays. For one coroutine at a
   // time.
-  Task<Status> settle(Operation& op);
+  Task<Status> resolve(Operation& op);
 
  private:
   using Held = std::map<fabric::NodeId, std::uint64_t>;  // the least epoch at each node
@@ -47,8 +47,8 @@ class Unsettled {
 
   std::atomic<std::uint64_t> oldest_{kNone};
   std::mutex mutex_;
-  Held held_;      // what comes while settle() is at work is settled by the next
-  Held settling_;  // what it is at
+  Held held_;       // what comes while resolve() is at work is resolved by the next
+  Held resolving_;  // what it is at
 };
 
 }  // namespace pando::pool

@@ -1,9 +1,9 @@
-// The Allocator and its ledger: telling what is held free, and taking over what the dead held.
+// The Allocator and its ledger: listing what is held free, and recovering what the dead held.
 //
-// Settling a ledger: for each class that its pages list, look which of the blocks have not been
-// begun (ledger.h); strike the pages; give the blocks away. In that order, so that whoever has the
-// slot next, if this one dies in the middle, finds what has not been given yet, or nothing: a block
-// is lost then, never given twice. Retired blocks are retired once more, as of now.
+// Recovering from a ledger: for each class that its pages list, look which of the blocks have not
+// been begun (ledger.h); strike the pages; give the blocks away. In that order, so that whoever has
+// the slot next, if this one dies in the middle, finds what has not been given yet, or nothing: a
+// block is lost then, never given twice. Retired blocks are retired once more, as of now.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -27,8 +27,8 @@ using fabric::kLineBytes;
 
 constexpr std::size_t kPageClass = block_class(BlockKind::kPage, sizeof(LedgerPage));
 // From one writing of the ledger to the next: at most 64 KiB each time.
-constexpr task::Duration kTelling = std::chrono::milliseconds(5);
-constexpr task::Duration kHurriedTelling = std::chrono::milliseconds(1);
+constexpr task::Duration kLedgerInterval = std::chrono::milliseconds(5);
+constexpr task::Duration kHurriedLedgerInterval = std::chrono::milliseconds(1);
 // How much memory that should be zero is read at once.
 constexpr std::size_t kZeroReadBytes = 64 << 10;
 // The dead may have begun to write other lines than the first, time and again, each time with an
@@ -175,24 +175,25 @@ Task<Result<std::vector<Listed>>> not_begun(Operation& op, std::span<const Liste
 
 }  // namespace
 
-// ---- Telling ----
+// ---- Listing ----
 
 Task<void> Allocator::State::keep_ledger(Operation& op) {
-  if (mutated(Mutant::kNothingTold)) co_return;
+  if (mutated(Mutant::kNothingListed)) co_return;
   const task::TimePoint now = op.worker().now();
-  if (!inherited && now >= next_inheriting) {
-    if (Status done = co_await inherit(op); !done) next_inheriting = now + node.options().lease;
+  if (!own_slot_recovered && now >= next_own_recovery) {
+    if (Status done = co_await recover_own_slot(op); !done)
+      next_own_recovery = now + node.options().lease;
   }
   // Until its slot's pages are known, new ones would cut them off.
   if (!chain_known) co_return;
   // Where much is retired, all pages change all the time; what was just taken is worth more.
   const task::Duration lease = node.options().lease;
-  const task::Duration pause = untold.load(std::memory_order_relaxed)
-                                   ? std::min<task::Duration>(kHurriedTelling, lease / 32)
-                                   : std::min<task::Duration>(kTelling, lease / 8);
-  if (told && now - *told < pause) co_return;
-  told = now;
-  untold.store(false, std::memory_order_relaxed);
+  const task::Duration pause = unlisted.load(std::memory_order_relaxed)
+                                   ? std::min<task::Duration>(kHurriedLedgerInterval, lease / 32)
+                                   : std::min<task::Duration>(kLedgerInterval, lease / 8);
+  if (ledger_written && now - *ledger_written < pause) co_return;
+  ledger_written = now;
+  unlisted.store(false, std::memory_order_relaxed);
   for (;;) {
     auto lacking = co_await write_ledger(op);
     if (!lacking || *lacking == 0 || op.worker().now() < next_growth) co_return;
@@ -205,9 +206,9 @@ Task<void> Allocator::State::keep_ledger(Operation& op) {
   }
 }
 
-Task<bool> Allocator::tell_all(Operation& op) {
-  if (mutated(Mutant::kNothingTold)) co_return true;
-  if (!state_->inherited && !co_await state_->inherit(op)) co_return false;
+Task<bool> Allocator::bring_ledger_up_to_date(Operation& op) {
+  if (mutated(Mutant::kNothingListed)) co_return true;
+  if (!state_->own_slot_recovered && !co_await state_->recover_own_slot(op)) co_return false;
   co_return (co_await state_->write_ledger(op)).has_value();
 }
 
@@ -401,7 +402,7 @@ Task<Status> Allocator::State::push(Operation& op, std::span<const FreeRun> runs
     requeue(runs);
     co_return pushed;
   }
-  if (!marks.empty()) untold.store(true, std::memory_order_relaxed);
+  if (!marks.empty()) unlisted.store(true, std::memory_order_relaxed);
   const std::scoped_lock lock(mutex);
   ledger.struck(marks);
   free.touch(kind, size_class);
@@ -441,36 +442,36 @@ Task<Status> Allocator::State::close_ledger(Operation& op) {
   co_return struck;
 }
 
-// ---- Settling ----
+// ---- Recovering ----
 
 // What the last compute node in this one's slot has left there.
-Task<Status> Allocator::State::inherit(Operation& op) {
+Task<Status> Allocator::State::recover_own_slot(Operation& op) {
   auto head = co_await read_ledger_word(op, owner_slot(node.membership().self()));
   if (!head) co_return fail(head.error());
   if (!std::exchange(chain_known, true)) chain = *head;
-  Status settled = co_await settle(op, *head, true);
-  inherited = settled.has_value();
-  co_return settled;
+  Status done = co_await recover(op, *head, true);
+  own_slot_recovered = done.has_value();
+  co_return done;
 }
 
-Task<void> Allocator::State::settle_estates(Operation& op) {
+Task<void> Allocator::State::recover_from_the_dead(Operation& op) {
   const task::TimePoint now = op.worker().now();
-  if (now < next_settling) co_return;
+  if (now < next_recovery) co_return;
   const task::Duration lease = node.options().lease;
-  auto slot = co_await node.membership().take_estate(op);
+  auto slot = co_await node.membership().take_dead_slot(op);
   if (!slot || !*slot) {
-    next_settling = now + lease / 4;
+    next_recovery = now + lease / 4;
     co_return;
   }
   auto head = co_await read_ledger_word(op, **slot);
-  Status done = head ? co_await settle(op, *head, false) : fail(head.error());
-  if (done) done = co_await node.membership().settled(op, **slot);
-  if (!done) next_settling = now + lease;  // a memory node does not answer
+  Status done = head ? co_await recover(op, *head, false) : fail(head.error());
+  if (done) done = co_await node.membership().recovered(op, **slot);
+  if (!done) next_recovery = now + lease;  // a memory node does not answer
 }
 
-// What cannot be settled now is left as it is; the error says why. `own`: the pages that list
+// What cannot be recovered now is left as it is; the error says why. `own`: the pages that list
 // nothing any more are this compute node's to use.
-Task<Status> Allocator::State::settle(Operation& op, std::uint64_t head, bool own) {
+Task<Status> Allocator::State::recover(Operation& op, std::uint64_t head, bool own) {
   auto found = co_await read_chain(op, head);
   if (!found) co_return fail(found.error());
   std::map<std::size_t, std::vector<FoundPage>> by_class;
@@ -481,7 +482,7 @@ Task<Status> Allocator::State::settle(Operation& op, std::uint64_t head, bool ow
   Status all;
   for (const auto& [listed, pages] : by_class) {
     if (listed != kClasses) {
-      if (Status done = co_await settle_class(op, pages); !done) {
+      if (Status done = co_await recover_class(op, pages); !done) {
         all = done;
         if (done.error().code() == ErrorCode::kUnavailable) co_return all;  // so will be the others
         continue;
@@ -495,7 +496,7 @@ Task<Status> Allocator::State::settle(Operation& op, std::uint64_t head, bool ow
   co_return all;
 }
 
-Task<Status> Allocator::State::settle_class(Operation& op, std::span<const FoundPage> pages) {
+Task<Status> Allocator::State::recover_class(Operation& op, std::span<const FoundPage> pages) {
   auto rows = co_await read_rows(op, pages);
   if (!rows) co_return fail(rows.error());
   auto unused = co_await not_begun(op, *rows);
@@ -504,7 +505,7 @@ Task<Status> Allocator::State::settle_class(Operation& op, std::span<const Found
   for (const FoundPage& page : pages) {
     words.push_back(page.at + offsetof(LedgerPage, content_word));
   }
-  if (!mutated(Mutant::kSettledTwice)) {
+  if (!mutated(Mutant::kRecoveredTwice)) {
     if (Status struck = co_await strike(op, words); !struck) co_return struck;
   }
 
@@ -512,7 +513,7 @@ Task<Status> Allocator::State::settle_class(Operation& op, std::span<const Found
   for (const Listed& row : *unused) {
     const Block& block = row.run.block;
     if (used_up(block)) continue;
-    inherited_blocks.fetch_add(row.run.count, std::memory_order_relaxed);
+    recovered_blocks.fetch_add(row.run.count, std::memory_order_relaxed);
     if (!row.retired) {
       free_now.push_back(row.run);
       continue;
