@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/mutants.h"
+#include "base/mutex.h"
 #include "pool/format.h"
 #include "pool/layout.h"
 #include "pool/memory/recycler.h"
@@ -52,6 +53,7 @@ Task<Status> ComputeNode::open(Session& session) {
       co_return all;
     }
   }
+  const base::MutexLock lock(mutex_);
   last_success_ = session.worker().now();
   co_return Status{};
 }
@@ -157,12 +159,12 @@ Result<std::unique_ptr<Session>> ComputeNode::make_session(task::Worker& worker)
 }
 
 void ComputeNode::add_session(Session* session) {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   sessions_.push_back(session);
 }
 
 void ComputeNode::remove_session(Session* session) {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   (session->housekeeping() ? closed_housekeeping_ : closed_operations_) += session->counters();
   std::erase(sessions_, session);
 }
@@ -252,7 +254,7 @@ void ComputeNode::note(const Status& done, task::TimePoint now) {
     return !status && (status.error().code() == ErrorCode::kFenced ||
                        status.error().code() == ErrorCode::kDataLost);
   };
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (for_good(health_)) return;
   if (done) {
     last_success_ = now;
@@ -263,7 +265,7 @@ void ComputeNode::note(const Status& done, task::TimePoint now) {
 }
 
 Status ComputeNode::health() const {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return health_;
 }
 
@@ -296,7 +298,7 @@ Task<Result<PoolStats>> ComputeNode::stats(Operation& op) {
   stats.blocks_allocated = allocator_.allocated();
   stats.blocks_freed = allocator_.freed();
 
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   stats.operations = closed_operations_;
   stats.housekeeping = closed_housekeeping_;
   for (const Session* session : sessions_) {

@@ -21,9 +21,9 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "fabric/verbs.h"
 #include "pool/catalogue/catalogue.h"
 #include "pool/event.h"
@@ -146,12 +146,12 @@ class ComputeNode {
   std::atomic<bool> kicked_{false};
   Event wakeup_;
 
-  mutable std::mutex mutex_;
-  Status health_;
-  task::TimePoint last_success_;
-  std::vector<Session*> sessions_;
-  Counters closed_operations_;  // of sessions that are gone
-  Counters closed_housekeeping_;
+  mutable base::Mutex mutex_;
+  Status health_ PANDO_GUARDED_BY(mutex_);
+  task::TimePoint last_success_ PANDO_GUARDED_BY(mutex_);
+  std::vector<Session*> sessions_ PANDO_GUARDED_BY(mutex_);
+  Counters closed_operations_ PANDO_GUARDED_BY(mutex_);  // of sessions that are gone
+  Counters closed_housekeeping_ PANDO_GUARDED_BY(mutex_);
 };
 
 }  // namespace pando::pool

@@ -4,20 +4,21 @@
 #include <set>
 #include <utility>
 
+#include "base/mutex.h"
 #include "pool/turn.h"
 
 namespace pando::pool {
 
 void AbandonedLocks::add(fabric::Address at, std::uint64_t word, std::uint64_t holder,
                          std::uint64_t mark) {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   abandoned_.push_back({at, word, holder, mark});
   any_.store(true, std::memory_order_release);
 }
 
 bool AbandonedLocks::pending(fabric::Address at) const {
   if (!any_.load(std::memory_order_acquire)) return false;
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return std::ranges::find(abandoned_, at, &Abandoned::at) != abandoned_.end();
 }
 
@@ -27,7 +28,7 @@ Task<Status> AbandonedLocks::take_back(Operation& op) {
   if (!turn) co_return fail(ErrorCode::kBusy, "another one is taking locks back");
   std::vector<Abandoned> mine;
   {
-    const std::scoped_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     mine = abandoned_;
   }
   Status all;
@@ -41,7 +42,7 @@ Task<Status> AbandonedLocks::take_back(Operation& op) {
       all = std::move(done);
       continue;
     }
-    const std::scoped_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     abandoned_.erase(std::ranges::find(abandoned_, each));
     any_.store(!abandoned_.empty(), std::memory_order_relaxed);
   }

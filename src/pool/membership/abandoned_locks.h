@@ -18,9 +18,9 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "fabric/verbs.h"
 #include "pool/operation.h"
 #include <pando/result.h>
@@ -58,8 +58,8 @@ class AbandonedLocks {
   std::atomic<std::uint32_t> sequence_{1};
   std::atomic<bool> any_{false};
   std::atomic<bool> taking_{false};
-  mutable std::mutex mutex_;
-  std::vector<Abandoned> abandoned_;
+  mutable base::Mutex mutex_;
+  std::vector<Abandoned> abandoned_ PANDO_GUARDED_BY(mutex_);
 };
 
 }  // namespace pando::pool

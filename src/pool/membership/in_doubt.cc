@@ -4,13 +4,14 @@
 #include <utility>
 
 #include "base/mutants.h"
+#include "base/mutex.h"
 #include "pool/layout.h"
 
 namespace pando::pool {
 
 void InDoubt::add(fabric::NodeId node, std::uint64_t epoch) {
   if (base::mutated(base::Mutant::kInDoubtIsOver)) return;
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto [at, fresh] = held_.try_emplace(node, epoch);
   at->second = std::min(at->second, epoch);
   update();
@@ -28,7 +29,7 @@ Task<Status> InDoubt::resolve(Operation& op) {
   if (!any()) co_return Status{};
   Held now;
   {
-    const std::scoped_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     // Whoever was destroyed at this has left something.
     for (const auto& [node, epoch] : std::exchange(held_, {})) {
       const auto [at, fresh] = resolving_.try_emplace(node, epoch);
@@ -43,7 +44,7 @@ Task<Status> InDoubt::resolve(Operation& op) {
       all = resolved;
       continue;
     }
-    const std::scoped_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     resolving_.erase(node);
     update();
   }

@@ -17,8 +17,8 @@
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "fabric/verbs.h"
 #include "pool/operation.h"
 #include <pando/result.h>
@@ -43,12 +43,13 @@ class InDoubt {
   using Held = std::map<fabric::NodeId, std::uint64_t>;  // the least epoch at each node
 
   static Task<Status> post_to(Operation& op, fabric::NodeId node);
-  void update();  // REQUIRES: mutex_
+  void update() PANDO_REQUIRES(mutex_);
 
   std::atomic<std::uint64_t> oldest_{kNone};
-  std::mutex mutex_;
-  Held held_;       // what comes while resolve() is at work is resolved by the next
-  Held resolving_;  // what it is at
+  base::Mutex mutex_;
+  Held held_
+      PANDO_GUARDED_BY(mutex_);  // what comes while resolve() is at work is resolved by the next
+  Held resolving_ PANDO_GUARDED_BY(mutex_);  // what it is at
 };
 
 }  // namespace pando::pool

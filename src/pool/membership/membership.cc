@@ -6,11 +6,11 @@
 #include <array>
 #include <atomic>
 #include <cstring>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "base/mutants.h"
+#include "base/mutex.h"
 #include "pool/compute_node.h"
 #include "pool/layout.h"
 #include "pool/pause.h"
@@ -99,7 +99,7 @@ struct Membership::State {
                  task::TimePoint now);
   Task<Result<bool>> declare_dead(Operation& op, std::size_t slot, std::uint64_t owner_word);
   static Task<Status> shut_out(Operation& op, fabric::ClientId client);
-  void grow_watches(std::size_t slots);
+  void grow_watches(std::size_t slots) PANDO_REQUIRES(mutex);
   void want(std::uint64_t epoch);
   Task<Result<std::optional<std::size_t>>> take_dead_slot(Operation& op);
 
@@ -121,9 +121,9 @@ struct Membership::State {
   std::uint64_t told_answer = 0;  // the same, known to have arrived
   std::atomic<std::uint64_t> answered{0};
 
-  std::mutex mutex;
-  PoolView view;
-  std::vector<Watch> watches;
+  base::Mutex mutex;
+  PoolView view PANDO_GUARDED_BY(mutex);
+  std::vector<Watch> watches PANDO_GUARDED_BY(mutex);
 };
 
 Membership::Membership(ComputeNode& node) : state_(std::make_unique<State>(node)) {}
@@ -344,7 +344,7 @@ Task<Result<Buffer>> Membership::State::beat(Operation& op) {
   dead_ledgers.store(left_behind, std::memory_order_relaxed);
   now.dead_ledgers = left_behind;
   {
-    const std::scoped_lock lock(mutex);
+    const base::MutexLock lock(mutex);
     view = now;
   }
   node.memory_nodes().all_know(nodes_known);
@@ -375,7 +375,7 @@ void Membership::want(std::uint64_t epoch) { state_->want(epoch); }
 std::uint64_t Membership::wanted() const { return state_->wanted.load(std::memory_order_relaxed); }
 
 PoolView Membership::view() const {
-  const std::scoped_lock lock(state_->mutex);
+  const base::MutexLock lock(state_->mutex);
   return state_->view;
 }
 
@@ -394,7 +394,7 @@ void Membership::State::grow_watches(std::size_t slots) {
 bool Membership::State::suspected(std::size_t slot, std::uint64_t owner_word,
                                   std::uint64_t heartbeat, task::TimePoint now) {
   const task::Duration lease = node.options().lease;
-  const std::scoped_lock lock(mutex);
+  const base::MutexLock lock(mutex);
   grow_watches(slot + 1);
   Watch& watch = watches[slot];
   if (watch.owner_word != owner_word || watch.heartbeat != heartbeat) {

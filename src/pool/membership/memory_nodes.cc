@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/mutex.h"
 #include "pool/compute_node.h"
 #include "pool/format.h"
 #include "pool/layout.h"
@@ -89,7 +90,7 @@ Task<Result<bool>> MemoryNodes::reaches_all(Operation& op) {
 // ---- Who knows them ----
 
 void MemoryNodes::learn(NodeId id) {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   added_.push_back(id);
   known_.store(added_.size(), std::memory_order_release);
 }
@@ -109,7 +110,7 @@ MemoryNodes::List MemoryNodes::first(std::uint64_t added) const {
   ids.reserve(initial_ + added);
   for (std::size_t i = 0; i < initial_; ++i) ids.push_back(static_cast<NodeId>(i));
   if (added == 0) return ids;
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   ids.insert(ids.end(), added_.begin(), added_.begin() + static_cast<std::ptrdiff_t>(added));
   return ids;
 }

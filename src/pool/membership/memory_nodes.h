@@ -17,9 +17,9 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "fabric/verbs.h"
 #include "pool/operation.h"
 #include <pando/result.h>
@@ -75,8 +75,8 @@ class MemoryNodes {
   task::TimePoint next_look_{};
   std::vector<Formatter> formatters_;  // by id
 
-  mutable std::mutex mutex_;
-  List added_;  // of the list, those that are known
+  mutable base::Mutex mutex_;
+  List added_ PANDO_GUARDED_BY(mutex_);  // of the list, those that are known
 };
 
 }  // namespace pando::pool

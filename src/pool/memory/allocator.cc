@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/mutants.h"
+#include "base/mutex.h"
 #include "pool/format.h"
 #include "pool/layout.h"
 #include "pool/memory/allocator_state.h"
@@ -146,12 +147,15 @@ std::uint64_t Allocator::recovered() const {
 Task<void> Allocator::fetch_for_all(Session& session) { return state_->fetcher.serve(session); }
 void Allocator::stop_fetching() { state_->fetcher.stop(); }
 
-void Allocator::begin_incarnations_at(std::uint32_t last) { state_->before_first = last; }
+void Allocator::begin_incarnations_at(std::uint32_t last) {
+  const base::MutexLock lock(state_->mutex);
+  state_->before_first = last;
+}
 
 // ---- Taking ----
 
 std::optional<Block> Allocator::State::take(BlockKind kind, std::size_t size_class, Near near) {
-  const std::scoped_lock lock(mutex);
+  const base::MutexLock lock(mutex);
   std::optional<Block> block = free.take_used(kind, size_class, near);
   if (!block && retired.front() != nullptr) {
     drain(nullptr, nullptr);
@@ -164,32 +168,27 @@ std::optional<Block> Allocator::State::take(BlockKind kind, std::size_t size_cla
   return block;
 }
 
-namespace {
-
-class RefillGuard {
+class Allocator::State::RefillGuard {
  public:
-  RefillGuard(std::mutex& mutex, FreeBlocks& free, BlockKind kind, std::size_t size_class)
-      : mutex_(mutex), free_(free), kind_(kind), size_class_(size_class) {}
+  RefillGuard(State& state, BlockKind kind, std::size_t size_class)
+      : state_(state), kind_(kind), size_class_(size_class) {}
   RefillGuard(const RefillGuard&) = delete;
   RefillGuard& operator=(const RefillGuard&) = delete;
   ~RefillGuard() {
-    const std::scoped_lock lock(mutex_);
-    free_.end_refill(kind_, size_class_);
+    const base::MutexLock lock(state_.mutex);
+    state_.free.end_refill(kind_, size_class_);
   }
 
  private:
-  std::mutex& mutex_;
-  FreeBlocks& free_;
+  State& state_;
   BlockKind kind_;
   std::size_t size_class_;
 };
 
-}  // namespace
-
 Task<Result<Block>> Allocator::State::refill(Operation& op, BlockKind kind, std::size_t size_class,
                                              Near near) {
   const auto start = [&] {
-    const std::scoped_lock lock(mutex);
+    const base::MutexLock lock(mutex);
     return free.start_refill(kind, size_class);
   };
   for (Pause pause(op); !start();) {
@@ -198,7 +197,7 @@ Task<Result<Block>> Allocator::State::refill(Operation& op, BlockKind kind, std:
     }
     if (auto block = take(kind, size_class, near)) co_return *block;
   }
-  const RefillGuard guard(mutex, free, kind, size_class);
+  const RefillGuard guard(*this, kind, size_class);
 
   auto block = co_await fetcher.fetch(op, kind, size_class, near);
   if (!block) co_return fail(block.error());
@@ -224,7 +223,7 @@ Task<Result<std::optional<Block>>> Allocator::State::attempt_near(Operation& op,
                                                                   std::size_t size_class,
                                                                   NodeId near) {
   {
-    const std::scoped_lock lock(mutex);
+    const base::MutexLock lock(mutex);
     const auto full = full_until.find(near);
     if (full != full_until.end() && op.worker().now() < full->second) co_return std::nullopt;
   }
@@ -234,7 +233,7 @@ Task<Result<std::optional<Block>>> Allocator::State::attempt_near(Operation& op,
     if (!fetched) co_return fail(fetched.error());
     if (!*fetched) break;
   }
-  const std::scoped_lock lock(mutex);
+  const base::MutexLock lock(mutex);
   full_until[near] = op.worker().now() + kFullFor;
   co_return std::nullopt;
 }
@@ -298,7 +297,7 @@ Task<Result<bool>> Allocator::State::fetch(Operation& op, BlockKind kind, std::s
 
   std::size_t first = 0;
   {
-    const std::scoped_lock lock(mutex);
+    const base::MutexLock lock(mutex);
     first = next_node;
   }
   const std::span all(words);
@@ -340,7 +339,7 @@ Task<Result<bool>> Allocator::State::fetch_run(Operation& op, BlockKind kind,
       if (!*start) continue;
       if (chunks != full) co_await note_short(op, *start);
       accept_run(*start, kind, size_class, chunks);
-      const std::scoped_lock lock(mutex);
+      const base::MutexLock lock(mutex);
       if (nodes > 1) next_node = (at + 1) % nodes;
       co_return true;
     }
@@ -399,7 +398,7 @@ void Allocator::State::accept(std::span<const FreeRun> runs) {
   // Until the ledger lists them, they die with this compute node.
   unlisted.store(true, std::memory_order_relaxed);
   node.wake();
-  const std::scoped_lock lock(mutex);
+  const base::MutexLock lock(mutex);
   for (const FreeRun& run : runs) {
     const bool fresh = run.block.incarnation == 0;
     if (fresh && free.put_fresh(run)) continue;

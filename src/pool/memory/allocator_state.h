@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "base/mutex.h"
 #include "pool/compute_node.h"
 #include "pool/memory/allocator.h"
 #include "pool/memory/fetcher.h"
@@ -74,6 +74,7 @@ struct Allocator::State {
 
   // ---- Taking (allocator.cc)
   using Near = std::optional<fabric::NodeId>;
+  class RefillGuard;
   // With the incarnation of its last life where it has births (0: it had none), else the next.
   std::optional<Block> take(BlockKind kind, std::size_t size_class, Near near = {});
   Task<Result<Block>> refill(Operation& op, BlockKind kind, std::size_t size_class, Near near = {});
@@ -99,7 +100,7 @@ struct Allocator::State {
 
   // ---- Getting back (collector.cc)
   bool safe(std::uint64_t stamp) const;
-  bool drain(BlockKind* full_kind, std::size_t* full_class);  // REQUIRES: mutex
+  bool drain(BlockKind* full_kind, std::size_t* full_class) PANDO_REQUIRES(mutex);
   std::vector<FreeRun> surplus(std::size_t keep_blocks, std::uint64_t keep_bytes);
   Task<Status> spill(Operation& op, std::size_t keep_blocks, std::uint64_t keep_bytes);
   Task<Status> tidy(Operation& op);
@@ -116,9 +117,10 @@ struct Allocator::State {
 
   // ---- The ledger, and those of the dead (recovery.cc)
   struct Draft;
+  class WritingGuard;
   Task<Status> push(Operation& op, std::span<const FreeRun> runs);
   Task<void> keep_ledger(Operation& op);
-  std::vector<Draft> draft(std::size_t& lacking);
+  std::vector<Draft> draft(std::size_t& lacking) PANDO_REQUIRES(mutex);
   Task<Result<std::size_t>> write_ledger(Operation& op);
   Task<Status> grow_ledger(Operation& op, std::size_t count);
   Task<Status> close_ledger(Operation& op);
@@ -141,16 +143,16 @@ struct Allocator::State {
   // was given away.
   std::atomic<bool> unlisted{false};
 
-  std::mutex mutex;  // of all below; never held across an await
-  FreeBlocks free;
-  RetiredQueue retired;
-  std::deque<Stash> stashes;  // by stamp
-  std::size_t next_node =
-      0;  // of those in use, where the next run is looked for first: load spreads
-  std::uint32_t before_first = 0;  // begin_incarnations_at()
-  std::uint64_t last_seen = 0;     // allocated + freed, at the last collect()
-  Ledger ledger;
-  std::map<fabric::NodeId, task::TimePoint> full_until;  // kFullFor
+  base::Mutex mutex;  // never held across an await
+  FreeBlocks free PANDO_GUARDED_BY(mutex);
+  RetiredQueue retired PANDO_GUARDED_BY(mutex);
+  std::deque<Stash> stashes PANDO_GUARDED_BY(mutex);  // by stamp
+  // Of those in use, where the next run is looked for first: load spreads.
+  std::size_t next_node PANDO_GUARDED_BY(mutex) = 0;
+  std::uint32_t before_first PANDO_GUARDED_BY(mutex) = 0;  // begin_incarnations_at()
+  std::uint64_t last_seen PANDO_GUARDED_BY(mutex) = 0;  // allocated + freed, at the last collect()
+  Ledger ledger PANDO_GUARDED_BY(mutex);
+  std::map<fabric::NodeId, task::TimePoint> full_until PANDO_GUARDED_BY(mutex);  // kFullFor
 
   // The housekeeper's alone.
   std::size_t page_limit = Ledger::kUsualPages;

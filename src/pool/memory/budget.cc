@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/mutex.h"
+
 namespace pando::pool {
 
 std::string_view to_string(Part part) {
@@ -21,22 +23,22 @@ std::string_view to_string(Part part) {
 }
 
 void Budget::add(Cache& cache, bool last) {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   caches_to_shrink_.insert(last ? caches_to_shrink_.end() : caches_to_shrink_.begin(), &cache);
 }
 
 void Budget::remove(Cache& cache) {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   std::erase(caches_to_shrink_, &cache);
 }
 
 void Budget::forget() {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   for (Cache* cache : caches_to_shrink_) cache->forget();
 }
 
 void Budget::shrink_caches() {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const std::uint64_t now = used();
   std::uint64_t too_much = now > limit_ ? now - limit_ : 0;
   for (Cache* cache : caches_to_shrink_) {

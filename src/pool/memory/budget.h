@@ -9,9 +9,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <string_view>
 #include <vector>
+
+#include "base/mutex.h"
 
 namespace pando::pool {
 
@@ -78,8 +79,8 @@ class Budget {
   const bool caches_;
   std::atomic<std::uint64_t> used_{0};
   std::array<std::atomic<std::uint64_t>, kParts> parts_{};
-  std::mutex mutex_;
-  std::vector<Cache*> caches_to_shrink_;
+  base::Mutex mutex_;
+  std::vector<Cache*> caches_to_shrink_ PANDO_GUARDED_BY(mutex_);
 };
 
 }  // namespace pando::pool

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/mutants.h"
+#include "base/mutex.h"
 #include "pool/memory/allocator_state.h"
 #include "pool/memory/recycler.h"
 #include "pool/memory/shared_stack.h"
@@ -56,7 +57,7 @@ void Allocator::retire(const Block& block) {
   if (State::used_up(block)) return;
   bool kick = false;
   {
-    const std::scoped_lock lock(state_->mutex);
+    const base::MutexLock lock(state_->mutex);
     // The stamp is read under the lock, so that stamps only grow along the queue.
     state_->retired.push(block, state_->node.epochs().current());
     state_->free.touch(block.kind, block.size_class);
@@ -74,20 +75,20 @@ void Allocator::release(const Block& block) {
 
 void Allocator::State::put_back(const Block& block) {
   if (used_up(block)) return;
-  const std::scoped_lock lock(mutex);
+  const base::MutexLock lock(mutex);
   if (!free.put(block)) retired.push_safe(block);
   free.touch(block.kind, block.size_class);
 }
 
 std::uint64_t Allocator::State::waiting() {
-  const std::scoped_lock lock(mutex);
+  const base::MutexLock lock(mutex);
   std::uint64_t count = retired.size();
   for (const Stash& stash : stashes) count += stash.count;
   return count;
 }
 
 bool Allocator::may_reuse(fabric::Address at) const {
-  const std::scoped_lock lock(state_->mutex);
+  const base::MutexLock lock(state_->mutex);
   const auto has = [at](const Block& first, std::uint32_t count) {
     return at.node() == first.address.node() && at.offset() >= first.address.offset() &&
            at.offset() - first.address.offset() < count * first.bytes();
@@ -106,7 +107,7 @@ bool Allocator::may_reuse(fabric::Address at) const {
 }
 
 std::vector<FreeRun> Allocator::held() const {
-  const std::scoped_lock lock(state_->mutex);
+  const base::MutexLock lock(state_->mutex);
   std::vector<FreeRun> all;
   for (std::size_t i = 0; i < kClasses; ++i) {
     const auto runs = state_->free.held(kind_at(i), size_class_at(i));
@@ -121,7 +122,7 @@ std::vector<FreeRun> Allocator::held() const {
 }
 
 std::uint64_t Allocator::State::retired_bytes() {
-  const std::scoped_lock lock(mutex);
+  const base::MutexLock lock(mutex);
   return retired.bytes();
 }
 
@@ -148,7 +149,7 @@ bool Allocator::State::drain(BlockKind* full_kind, std::size_t* full_class) {
 
 // A magazine's worth that this compute node does not need. Empty: nothing safe is left over.
 std::vector<FreeRun> Allocator::State::surplus(std::size_t keep_blocks, std::uint64_t keep_bytes) {
-  const std::scoped_lock lock(mutex);
+  const base::MutexLock lock(mutex);
   BlockKind kind{};
   std::size_t size_class = 0;
   if (!drain(&kind, &size_class)) return {};
@@ -168,7 +169,7 @@ Task<Status> Allocator::State::spill(Operation& op, std::size_t keep_blocks,
 }
 
 void Allocator::State::requeue(std::span<const FreeRun> runs) {
-  const std::scoped_lock lock(mutex);
+  const base::MutexLock lock(mutex);
   for (const FreeRun& run : runs) {
     if (run.count > 1 && free.put_fresh(run)) continue;
     if (run.count > 1 && description(run.block.kind).births) {
@@ -198,7 +199,7 @@ Task<Status> Allocator::State::tidy(Operation& op) {
   std::uint64_t seen =
       allocated.load(std::memory_order_relaxed) + freed.load(std::memory_order_relaxed);
   {
-    const std::scoped_lock lock(mutex);
+    const base::MutexLock lock(mutex);
     seen -= std::exchange(last_seen, seen);
   }
   const bool idle = seen == 0;
@@ -247,7 +248,7 @@ Task<Status> Allocator::State::give_back(Operation& op, BlockKind kind, std::siz
   for (;;) {
     std::vector<FreeRun> runs;
     {
-      const std::scoped_lock lock(mutex);
+      const base::MutexLock lock(mutex);
       runs = free.take_all(kind, size_class, limit);
     }
     if (runs.empty()) co_return Status{};
@@ -260,7 +261,7 @@ Task<Status> Allocator::State::give_back(Operation& op, BlockKind kind, std::siz
 Task<Status> Allocator::State::stash(Operation& op) {
   for (;;) {
     {
-      const std::scoped_lock lock(mutex);
+      const base::MutexLock lock(mutex);
       if (retired.size() <= retired_limit + kStashBlocks) co_return Status{};
     }
     // From the class's own memory, without waiting for epochs: they are what does not move.
@@ -275,7 +276,7 @@ Task<Status> Allocator::State::stash(Operation& op) {
     Buffer buffer = op.buffer(kStashBytes);
     Stash record{.block = *block, .stamp = 0, .count = 0, .checksum = 0};
     {
-      const std::scoped_lock lock(mutex);
+      const base::MutexLock lock(mutex);
       for (; record.count < kStashBlocks && retired.front() != nullptr; ++record.count) {
         std::memcpy(buffer.data() + record.count * sizeof(Block), retired.front(), sizeof(Block));
         record.stamp = std::max(record.stamp, retired.front_stamp());
@@ -287,7 +288,7 @@ Task<Status> Allocator::State::stash(Operation& op) {
     Batch batch(op.cost());
     batch.write(block->address, buffer.data(), bytes);
     const Status written = co_await op.submit(batch);
-    const std::scoped_lock lock(mutex);
+    const base::MutexLock lock(mutex);
     if (!written) {  // they stay here, and so does what was to hold them
       const std::uint64_t now = node.epochs().current();
       for (std::size_t i = 0; i < record.count; ++i) {
@@ -308,7 +309,7 @@ Task<Status> Allocator::State::stash(Operation& op) {
 Task<Result<std::vector<FreeRun>>> Allocator::State::read_stash(Operation& op, bool unsafe_too) {
   Stash record{};
   {
-    const std::scoped_lock lock(mutex);
+    const base::MutexLock lock(mutex);
     if (stashes.empty() || !(unsafe_too || safe(stashes.front().stamp))) {
       co_return std::vector<FreeRun>{};
     }
@@ -321,7 +322,7 @@ Task<Result<std::vector<FreeRun>>> Allocator::State::read_stash(Operation& op, b
   Batch batch(op.cost());
   batch.read(record.block.address, buffer.data(), bytes);
   if (Status read = co_await op.submit(batch); !read) {
-    const std::scoped_lock lock(mutex);
+    const base::MutexLock lock(mutex);
     stashes.push_front(record);
     node.budget().take(Part::kFreeLists, sizeof(Stash));
     co_return fail(read.error());
@@ -360,7 +361,7 @@ Task<Status> Allocator::State::recall_stashes(Operation& op) {
     if (!runs) co_return fail(runs.error());
     if (runs->empty()) co_return Status{};
     const std::uint64_t now = node.epochs().current();  // later than they were retired
-    const std::scoped_lock lock(mutex);
+    const base::MutexLock lock(mutex);
     for (const FreeRun& run : *runs) retired.push(run.block, now);
   }
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/mutex.h"
 #include "pool/operation.h"
 
 namespace pando::pool {
@@ -9,12 +10,12 @@ namespace pando::pool {
 // ---- Epochs ----
 
 void Epochs::join(Session* session) {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   sessions_.push_back(session);
 }
 
 void Epochs::leave(Session* session) {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   std::erase(sessions_, session);
 }
 
@@ -26,7 +27,7 @@ void Epochs::observe(std::uint64_t global) {
 
 // now() before the pins: see Operation::pin().
 std::uint64_t Epochs::announceable() const {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   Moment least = now();
   for (const Session* session : sessions_) least = std::min(least, session->pinned());
   return epoch_of(least);
@@ -41,14 +42,14 @@ Epochs::Moment Epochs::stamp_barrier() {
 }
 
 Epochs::Moment Epochs::oldest_pin() const {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   Moment least = Session::kUnpinned;
   for (const Session* session : sessions_) least = std::min(least, session->pinned());
   return least;
 }
 
 Epochs::Moment Epochs::oldest_pin_barrier() const {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   Moment least = Session::kUnpinned;
   for (const Session* session : sessions_) least = std::min(least, session->pinned_barrier());
   return least;
@@ -59,7 +60,7 @@ Epochs::Moment Epochs::oldest_pin_barrier() const {
 Limbo::~Limbo() { run(first_); }
 
 void Limbo::defer(Deferred* object, void (*free)(Deferred*)) {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   object->stamp = epochs_.stamp_barrier();
   object->free = free;
   object->next = nullptr;
@@ -70,10 +71,16 @@ void Limbo::defer(Deferred* object, void (*free)(Deferred*)) {
 
 void Limbo::collect() {
   if (!waiting_.load(std::memory_order_relaxed)) return;
-  std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock || first_ == nullptr) return;  // somebody is at it; nothing is there
+  if (!mutex_.try_lock()) return;  // somebody is at it
+  Deferred* const safe = take_safe();
+  mutex_.unlock();
+  // Outside the lock: freeing one object may defer another.
+  run(safe);
+}
+
+Limbo::Deferred* Limbo::take_safe() {
   // A plain look first: barriers take the sessions' cache lines away from their threads.
-  if (first_->stamp >= epochs_.oldest_pin()) return;
+  if (first_ == nullptr || first_->stamp >= epochs_.oldest_pin()) return nullptr;
   const Epochs::Moment pinned = epochs_.oldest_pin_barrier();
 
   Deferred* const safe = first_;
@@ -82,12 +89,10 @@ void Limbo::collect() {
     last_safe = first_;
     first_ = first_->next;
   }
-  if (last_safe == nullptr) return;
+  if (last_safe == nullptr) return nullptr;
   last_safe->next = nullptr;
   waiting_.store(first_ != nullptr, std::memory_order_relaxed);
-  lock.unlock();
-  // Outside the lock: freeing one object may defer another.
-  run(safe);
+  return safe;
 }
 
 void Limbo::run(Deferred* first) {

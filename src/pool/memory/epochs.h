@@ -33,9 +33,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "pool/memory/budget.h"
 
 namespace pando::pool {
@@ -74,8 +74,8 @@ class Epochs {
 
  private:
   std::atomic<Moment> now_{start_of(1)};
-  mutable std::mutex mutex_;
-  std::vector<Session*> sessions_;
+  mutable base::Mutex mutex_;
+  std::vector<Session*> sessions_ PANDO_GUARDED_BY(mutex_);
 };
 
 // Compute-side memory (cache entries) that lock-free readers may still look at: freed by the same
@@ -110,13 +110,14 @@ class Limbo {
   void collect();
 
  private:
+  Deferred* take_safe() PANDO_REQUIRES(mutex_);
   static void run(Deferred* first);
 
   Epochs& epochs_;
   std::atomic<bool> waiting_{false};
-  std::mutex mutex_;
-  Deferred* first_ = nullptr;  // by stamp
-  Deferred* last_ = nullptr;
+  base::Mutex mutex_;
+  Deferred* first_ PANDO_GUARDED_BY(mutex_) = nullptr;  // by stamp
+  Deferred* last_ PANDO_GUARDED_BY(mutex_) = nullptr;
 };
 
 }  // namespace pando::pool

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/mutants.h"
+#include "base/mutex.h"
 #include "pool/memory/allocator_state.h"
 #include "pool/pause.h"
 
@@ -25,7 +26,7 @@ class Fetcher::Ticket {
   Ticket(Fetcher& fetcher, std::shared_ptr<Request> request)
       : fetcher_(fetcher), request_(std::move(request)) {}
   ~Ticket() {
-    const std::scoped_lock lock(fetcher_.mutex_);
+    const base::MutexLock lock(fetcher_.mutex_);
     request_->abandoned = true;
     if (request_->answered && request_->answer && *request_->answer) {
       fetcher_.allocator_.put_back(**request_->answer);
@@ -49,7 +50,7 @@ class Fetcher::Ticket {
 
 std::shared_ptr<Fetcher::Request> Fetcher::ask(BlockKind kind, std::size_t size_class,
                                                std::optional<fabric::NodeId> near) {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (!serving_ || base::mutated(base::Mutant::kDroppedFetch)) return nullptr;
   requests_.push_back(std::make_shared<Request>(kind, size_class, near));
   return requests_.back();
@@ -72,7 +73,7 @@ Task<Fetcher::Answer> Fetcher::fetch(Operation& op, BlockKind kind, std::size_t 
 // ---- The housekeeper ----
 
 std::shared_ptr<Fetcher::Request> Fetcher::next() {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   while (!requests_.empty()) {
     std::shared_ptr<Request> request = std::move(requests_.front());
     requests_.pop_front();
@@ -82,7 +83,7 @@ std::shared_ptr<Fetcher::Request> Fetcher::next() {
 }
 
 void Fetcher::answer(Request& request, Answer answer) {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (request.abandoned && answer && *answer) allocator_.put_back(**answer);
   request.answer = std::move(answer);
   request.answered.store(true, std::memory_order_release);
@@ -90,7 +91,7 @@ void Fetcher::answer(Request& request, Answer answer) {
 
 Task<void> Fetcher::serve(Session& session) {
   {
-    const std::scoped_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     serving_ = true;
   }
   for (;;) {
@@ -109,7 +110,7 @@ Task<void> Fetcher::serve(Session& session) {
       continue;
     }
     {
-      const std::scoped_lock lock(mutex_);
+      const base::MutexLock lock(mutex_);
       if (!serving_ && requests_.empty()) co_return;
     }
     co_await wakeup_.wait(session.worker());
@@ -118,7 +119,7 @@ Task<void> Fetcher::serve(Session& session) {
 
 void Fetcher::stop() {
   {
-    const std::scoped_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     serving_ = false;
   }
   wakeup_.set();

@@ -12,9 +12,9 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 
+#include "base/mutex.h"
 #include "pool/event.h"
 #include "pool/memory/allocator.h"
 #include "pool/memory/block.h"
@@ -51,9 +51,9 @@ class Fetcher {
 
   Allocator::State& allocator_;
   Event wakeup_;
-  std::mutex mutex_;  // of all below, and of requests; never held across an await
-  bool serving_ = false;
-  std::deque<std::shared_ptr<Request>> requests_;
+  base::Mutex mutex_;  // of requests, too; never held across an await
+  bool serving_ PANDO_GUARDED_BY(mutex_) = false;
+  std::deque<std::shared_ptr<Request>> requests_ PANDO_GUARDED_BY(mutex_);
 };
 
 }  // namespace pando::pool

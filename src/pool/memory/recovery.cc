@@ -8,8 +8,10 @@
 #include <chrono>
 #include <cstring>
 #include <map>
+#include <set>
 
 #include "base/mutants.h"
+#include "base/mutex.h"
 #include "pool/memory/allocator_state.h"
 #include "pool/memory/ledger.h"
 #include "pool/memory/shared_stack.h"
@@ -213,28 +215,23 @@ Task<bool> Allocator::bring_ledger_up_to_date(Operation& op) {
 }
 
 std::size_t Allocator::State::ledger_pages() {
-  const std::scoped_lock lock(mutex);
+  const base::MutexLock lock(mutex);
   return ledger.size();
 }
 
-namespace {
-
-class WritingGuard {
+class Allocator::State::WritingGuard {
  public:
-  WritingGuard(std::mutex& mutex, Ledger& ledger) : mutex_(mutex), ledger_(ledger) {}
+  explicit WritingGuard(State& state) : state_(state) {}
   WritingGuard(const WritingGuard&) = delete;
   WritingGuard& operator=(const WritingGuard&) = delete;
   ~WritingGuard() {
-    const std::scoped_lock lock(mutex_);
-    ledger_.set_writing(false);
+    const base::MutexLock lock(state_.mutex);
+    state_.ledger.set_writing(false);
   }
 
  private:
-  std::mutex& mutex_;
-  Ledger& ledger_;
+  State& state_;
 };
-
-}  // namespace
 
 // What is to be said of one class: rows for each of its pages, and pages that it needs no more.
 struct Allocator::State::Draft {
@@ -246,8 +243,7 @@ struct Allocator::State::Draft {
   std::vector<Ledger::Mark> unneeded;
 };
 
-// Drafts of the classes that have changed. `lacking`: pages that there are too few. REQUIRES:
-// mutex.
+// Drafts of the classes that have changed. `lacking`: pages that there are too few.
 std::vector<Allocator::State::Draft> Allocator::State::draft(std::size_t& lacking) {
   std::map<std::size_t, Draft> drafts;
   for (std::size_t i = 0; i < kClasses; ++i) {
@@ -294,12 +290,12 @@ Task<Result<std::size_t>> Allocator::State::write_ledger(Operation& op) {
   std::size_t lacking = 0;
   std::vector<Draft> drafts;
   {
-    const std::scoped_lock lock(mutex);
+    const base::MutexLock lock(mutex);
     drafts = draft(lacking);
     if (drafts.empty()) co_return lacking;
     ledger.set_writing(true);
   }
-  const WritingGuard guard(mutex, ledger);
+  const WritingGuard guard(*this);
   std::size_t pages = 0;
   for (const Draft& each : drafts) pages += each.pages.size();
   Buffer buffer = op.buffer(std::max<std::size_t>(1, pages) * sizeof(LedgerPage));
@@ -319,7 +315,7 @@ Task<Result<std::size_t>> Allocator::State::write_ledger(Operation& op) {
     for (const Ledger::Mark& mark : each.unneeded) batch.write_word(mark.at, &nothing);
   }
   const Status written = co_await op.submit(batch);
-  const std::scoped_lock lock(mutex);
+  const base::MutexLock lock(mutex);
   for (const Draft& each : drafts) {
     if (written) {
       ledger.struck(each.unneeded);
@@ -372,7 +368,7 @@ Task<Status> Allocator::State::grow_ledger(Operation& op, std::size_t count) {
   if (Status linked = co_await op.submit(link); !linked) co_return linked;
   chain = head;
   {
-    const std::scoped_lock lock(mutex);
+    const base::MutexLock lock(mutex);
     for (const FreeRun& each : blocks) ledger.add(each.block.address, 0);
   }
   // A chunk is for the ledgers of many.
@@ -385,7 +381,7 @@ Task<Status> Allocator::State::push(Operation& op, std::span<const FreeRun> runs
   const std::size_t size_class = runs.front().block.size_class;
   std::vector<Ledger::Mark> marks;
   const auto look = [&] {
-    const std::scoped_lock lock(mutex);
+    const base::MutexLock lock(mutex);
     if (ledger.writing()) return false;
     marks = ledger.marks(kind, size_class);
     return true;
@@ -403,7 +399,7 @@ Task<Status> Allocator::State::push(Operation& op, std::span<const FreeRun> runs
     co_return pushed;
   }
   if (!marks.empty()) unlisted.store(true, std::memory_order_relaxed);
-  const std::scoped_lock lock(mutex);
+  const base::MutexLock lock(mutex);
   ledger.struck(marks);
   free.touch(kind, size_class);
   co_return pushed;
@@ -414,11 +410,13 @@ Task<Status> Allocator::State::finish_ledger(Operation& op) {
   page_limit = Ledger::kMaxPages;
   if (Status recalled = co_await recall_stashes(op); !recalled) co_return recalled;
   {
-    const std::scoped_lock lock(mutex);
-    retired.for_each([&](const Block& block, std::uint64_t /*stamp*/) {
-      free.touch(block.kind, block.size_class);
+    const base::MutexLock lock(mutex);
+    std::set<std::size_t> classes;
+    retired.for_each([&classes](const Block& block, std::uint64_t /*stamp*/) {
+      classes.insert(class_index(block.kind, block.size_class));
       return true;
     });
+    for (const std::size_t each : classes) free.touch(kind_at(each), size_class_at(each));
   }
   for (;;) {
     const auto lacking = co_await write_ledger(op);
@@ -432,12 +430,12 @@ Task<Status> Allocator::State::finish_ledger(Operation& op) {
 Task<Status> Allocator::State::close_ledger(Operation& op) {
   std::vector<Ledger::Mark> marks;
   {
-    const std::scoped_lock lock(mutex);
+    const base::MutexLock lock(mutex);
     marks = ledger.marks();
   }
   if (marks.empty()) co_return Status{};
   Status struck = co_await strike(op, addresses(marks));
-  const std::scoped_lock lock(mutex);
+  const base::MutexLock lock(mutex);
   if (struck) ledger.struck(marks);
   co_return struck;
 }
@@ -476,7 +474,7 @@ Task<Status> Allocator::State::recover(Operation& op, std::uint64_t head, bool o
   if (!found) co_return fail(found.error());
   std::map<std::size_t, std::vector<FoundPage>> by_class;
   for (const FoundPage& page : *found) {
-    const std::scoped_lock lock(mutex);
+    const base::MutexLock lock(mutex);
     if (!own || !ledger.has(page.at)) by_class[page.listed].push_back(page);
   }
   Status all;
@@ -488,7 +486,7 @@ Task<Status> Allocator::State::recover(Operation& op, std::uint64_t head, bool o
         continue;
       }
     }
-    const std::scoped_lock lock(mutex);
+    const base::MutexLock lock(mutex);
     for (const FoundPage& page : pages) {
       if (own) ledger.add(page.at, page.edition);
     }
@@ -518,7 +516,7 @@ Task<Status> Allocator::State::recover_class(Operation& op, std::span<const Foun
       free_now.push_back(row.run);
       continue;
     }
-    const std::scoped_lock lock(mutex);
+    const base::MutexLock lock(mutex);
     retired.push(block, node.epochs().current());
     free.touch(block.kind, block.size_class);
   }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 
+#include "base/mutex.h"
 #include "pool/compute_node.h"
 #include "pool/format.h"
 #include "pool/layout.h"
@@ -65,7 +66,7 @@ void Recycler::request() {
 }
 
 bool Recycler::exhausted(task::TimePoint now) {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (!serving_.load()) return true;
   // Until the next one may begin, what has been freed meanwhile does not count.
   return in_vain_ && (now < ended_at_ + lasted_ || node_.allocator().freed() == freed_then_);
@@ -76,7 +77,7 @@ Task<bool> Recycler::recycle(Session& session, task::TimePoint until) {
   if (!serving_.load()) co_return false;
   bool known = false;
   {
-    const std::scoped_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     known = in_vain_;
     const bool nothing_new = in_vain_ && node_.allocator().freed() == freed_then_;
     if (nothing_new && worker.now() < ended_at_ + task::Duration(node_.options().lease)) {
@@ -174,7 +175,7 @@ Task<Status> Recycler::begin(Operation& op, const PoolView& view) {
   } else {
     if (!requested_.load() || !serving_.load()) co_return Status{};
     {
-      const std::scoped_lock lock(mutex_);
+      const base::MutexLock lock(mutex_);
       if (now < ended_at_ + lasted_) co_return Status{};  // no more than half of the time
     }
     requested_.store(false);
@@ -225,7 +226,7 @@ void Recycler::ended() {
   cursor_ = {};
   const task::TimePoint now = since_;
   {
-    const std::scoped_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     in_vain_ = nothing_whole_;
     freed_then_ = freed_at_start_;
     ended_at_ = now;

@@ -57,11 +57,11 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "fabric/verbs.h"
 #include "pool/layout.h"
 #include "pool/membership/membership.h"
@@ -190,11 +190,11 @@ class Recycler {
   std::atomic<std::uint64_t> rounds_{0};
   std::atomic<std::uint64_t> chunks_{0};
 
-  std::mutex mutex_;              // of what follows
-  bool in_vain_ = false;          // the last one found nothing
-  std::uint64_t freed_then_ = 0;  // Allocator::freed(), when it began
-  task::TimePoint ended_at_{};
-  task::Duration lasted_{};
+  base::Mutex mutex_;                                      // of what follows
+  bool in_vain_ PANDO_GUARDED_BY(mutex_) = false;          // the last one found nothing
+  std::uint64_t freed_then_ PANDO_GUARDED_BY(mutex_) = 0;  // Allocator::freed(), when it began
+  task::TimePoint ended_at_ PANDO_GUARDED_BY(mutex_){};
+  task::Duration lasted_ PANDO_GUARDED_BY(mutex_){};
 
   // The housekeeper's alone.
   bool busy_ = false;
