@@ -60,7 +60,7 @@ enum class Mutant : std::uint8_t {
   kNothingListed,       // the ledger is never written
   kRecoveredTwice,      // what the dead held is given away, and their ledger goes on listing it
   // Recycling
-  kGivenTwice,    // a recycled chunk stays free when it is taken
+  kGivenTwice,  // a recycled chunk stays free when it is taken
 };
 
 #if defined(PANDO_MUTANTS)

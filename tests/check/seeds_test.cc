@@ -127,6 +127,10 @@ TEST(Seeds, ThatFailedOnce) {
       // What was retired was lost at a close, where a full pool had no room to list it.
       {880, "tear,cut,restart,leave", {}},
       {880, "tear,cut,restart,leave", {}, "chime"},
+      // A split was finished for the dead after its new key had been seen to be missing.
+      {2104514, "tear,kill,pause,leave", {3, 3, 1, 3, 17, 64}, "chime"},
+      {2071694, "tear,delay,kill,leave,drop", {2, 2, 3, 3, 30, 64}, "chime"},
+      {2056557, "tear,kill", {1, 2, 3, 2, 300, 64}, "chime"},
   };
   for (const Found& found : all) {
     const CampaignReport report = run_seeds({.indexes = {found.index},

@@ -9,15 +9,8 @@ namespace {
 
 constexpr const char* kTinyChime = "chime:span=8,neighbourhood=4,inner_bytes=256";
 
-// An operation that was under way may happen late. A split whose writer died right after its commit
-// (the header of the left leaf) has not happened for those who read neighbourhoods, which still
-// agree with their replicas; whoever reads the whole leaf finishes it.
 Script chime_script(std::string name, KeyNames names, std::uint64_t keys) {
-  return {.name = std::move(name),
-          .names = names,
-          .before = ascending(keys),
-          .index = kSmallChime,
-          .late = true};
+  return {.name = std::move(name), .names = names, .before = ascending(keys), .index = kSmallChime};
 }
 
 // Integer keys, and byte strings that have an item for every separator.

@@ -57,22 +57,10 @@ class Inspection {
   Inspection(const Script& script, const Approach& approach, Contents model)
       : script_(script), approach_(approach), model_(std::move(model)) {}
 
-  // The operation that was under way has happened or has not. `thorough`, where the script is a
-  // late one, reads whole leaves.
-  Problem settle(const Survivor& who, const Step& doubtful, const Survivor* thorough) {
+  // The operation that was under way has happened or has not.
+  Problem settle(const Survivor& who, const Step& doubtful) {
     bool happened = false;
     if (Problem wrong = look_for(who, doubtful, happened)) return wrong;
-    if (script_.late) {
-      // Whoever reads the whole leaf finishes what was begun.
-      const bool seen = happened;
-      for (const Survivor* each : {&who, thorough}) {
-        if (const auto scanned = each->scan(doubtful.key, 1); !scanned) {
-          return "scan from a doubtful key: " + scanned.error().message();
-        }
-      }
-      if (Problem wrong = look_for(who, doubtful, happened)) return wrong;
-      if (seen && !happened) return fmt::format("doubtful {} was undone", doubtful.key);
-    }
     if (happened) apply_to(model_, doubtful);
     return {};
   }
@@ -320,16 +308,14 @@ Run run(const Script& script, std::optional<StopAt> stop, const Approach& approa
   victim.reset();
 
   if (second) {
-    // It settles what is doubtful by looking, as everyone would; the first is dead for certain.
-    // (Not where looking would repair: that is for the second one.)
+    // What is doubtful is seen by looking; the first is dead for certain.
     Inspection looking(script, approach, model);
     for (const Step& step : doubtful) {
-      if (script.late) break;
-      result.wrong = looking.settle(stale, step, nullptr);
+      result.wrong = looking.settle(stale, step);
       if (result.wrong) return result;
     }
     model = looking.model();
-    if (!script.late) doubtful.clear();
+    doubtful.clear();
     victim = std::make_unique<Victim>(cluster, stale.index());
     victim->faults->count_from_here(Counted::kWrites);
     victim->faults->die_at(*second);
@@ -345,15 +331,9 @@ Run run(const Script& script, std::optional<StopAt> stop, const Approach& approa
   Survivor& first = approach.stale_first ? stale : fresh;
   Survivor& other = approach.stale_first ? fresh : stale;
   Inspection inspection(script, approach, std::move(model));
-  std::unique_ptr<Survivor> thorough;
-  if (script.late && !doubtful.empty()) {
-    thorough = std::make_unique<Survivor>(cluster);
-    thorough->open(cluster, "exclude", "off");
-  }
   for (const Step& step : doubtful) {
     // Where the first one is to start with something else, the other one looks.
-    result.wrong =
-        inspection.settle(approach.first == Approach::kRead ? first : other, step, thorough.get());
+    result.wrong = inspection.settle(approach.first == Approach::kRead ? first : other, step);
     if (result.wrong) return result;
   }
   result.wrong = inspect(first, other, inspection, approach);

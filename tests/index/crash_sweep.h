@@ -24,8 +24,6 @@ struct Script {
   bool shared_locks = false;
   std::string index = kSmallSherman;
   bool native_masked_cas = true;
-  // What was under way and has not been seen may still happen, once someone repairs the node.
-  bool late = false;
 
   CrashCluster::Options cluster() const {
     return {.index = index,

@@ -74,6 +74,10 @@ class Leaves {
   // Adds the live entries of `right` to `left`. False, and `left` untouched, where they had better
   // stay apart (worth_absorbing).
   virtual bool absorb(Node<K> left, Node<K> right) = 0;
+  // After a takeover, before the leaf is brought in order: of a split that its writer did not
+  // finish, the new entry must not come to be once readers may have seen that it is not there. May
+  // lock the new sibling, which nobody can have come to yet.
+  virtual Task<Status> undo_insert(Operation& /*op*/, Node<K> /*leaf*/) { co_return Status{}; }
   // After a takeover: clears entries that lie beyond the leaf's high fence. May READ.
   virtual Task<Status> purge(Operation& op, Node<K> leaf) = 0;
 };

@@ -397,6 +397,9 @@ Task<Status> BLink<K>::repair(Operation& op, NodeRef ref, Node<K> node, NodeLock
   lock.repaired();  // once this is written; should it fail, the lock is abandoned, which says so
   if (node.has(kDead) || mutated(Mutant::kNoRepair)) co_return Status{};
   const std::uint32_t newest = newest_version(node, node.level());
+  if (node.level() == 0 && !node.has(kAbsorbing)) {
+    if (Status undone = co_await leaves_.undo_insert(op, node); !undone) co_return undone;
+  }
   if (node.has(kAbsorbing)) {
     const fabric::Buffer buffer = op.buffer(K::kHeaderLines * kLineBytes);
     const Node<K> right(buffer.data(), kLineBytes);

@@ -59,6 +59,7 @@ class Chime final : public LeafTree<K, Leaf<K>> {
 
   // Leaves<K>
   bool absorb(Node<K> left, Node<K> right) override;
+  Task<Status> undo_insert(Operation& op, Node<K> leaf) override;
   Task<Status> purge(Operation& op, Node<K> leaf) override;
   bool intact(Node<K> leaf) const override { return leaf_at(leaf.bytes()).agrees(); }
   bool settled(Node<K> leaf) const override { return leaf_at(leaf.bytes()).agrees(); }
@@ -143,6 +144,9 @@ class Chime final : public LeafTree<K, Leaf<K>> {
                                std::size_t added) override;
   void divide(Leaf<K> left, Leaf<K> right, const std::vector<KeyAt>& keys, std::size_t middle,
               const NewEntry& entry) const override;
+
+  Task<Status> take_out(Operation& op, const NodeRef& ref, Leaf<K> leaf, NodeLock& lock,
+                        const std::vector<std::size_t>& slots);
 
   // erase.cc
   Task<Result<bool>> emptied(Operation& op, const NodeRef& ref, Leaf<K> leaf);

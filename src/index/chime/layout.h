@@ -361,6 +361,35 @@ class Leaf : public Node<K> {
       }
     }
   }
+  // After a writer died, of a leaf whose header was written and some of whose slots were not:
+  // whether it was being split, and `right` is what was split off. A replica that was not written
+  // tells how far the leaf reached before: as far as `right` does. (Where all were written, no part
+  // of the leaf reads as it was before.)
+  bool was_being_split(const Leaf& right) const {
+    if (!this->has(kHasHigh) || this->high() != right.low()) return false;
+    for (std::size_t r = 0; r < geometry_->replicas(); ++r) {
+      if (replica_version(r) == header_version()) continue;
+      if (geometry_->fences) {
+        return replica_has_next(r) == right.has(kHasHigh) &&
+               (!right.has(kHasHigh) || replica_fence(r) == right.fence_word());
+      }
+      return replica_sibling(r) == right.sibling();
+    }
+    return false;
+  }
+  // Whether readers of this leaf saw that the entry of `right` was not there: their part of the
+  // leaf reads as before the split, which moved every other entry of `right` from here.
+  bool seen_without(const Leaf& right, std::size_t slot) const {
+    const std::size_t home = right.home_of(slot);
+    for (std::size_t d = 0; d < geometry_->neighbourhood; ++d) {
+      const std::size_t i = geometry_->wrapped(home + d);
+      if (version(i) == header_version()) return false;
+      const bool same = !empty(i) && key_word(i) == right.key_word(slot) &&
+                        (!is_item(i) || !right.is_item(slot) || item(i) == right.item(slot));
+      if (same) return false;
+    }
+    return true;
+  }
   // The header's version and metadata, everywhere.
   void set_version(std::uint32_t version) {
     for (std::size_t i = 0; i < K::kHeaderLines; ++i) this->set_node_version(i, version);
@@ -414,6 +443,9 @@ class Leaf : public Node<K> {
   }
 
  private:
+  std::uint16_t header_version() const {
+    return static_cast<std::uint16_t>(Node<K>::version() & kVersionMask);
+  }
   std::byte* slot(std::size_t i) const { return this->bytes() + geometry_->entry[i]; }
   std::byte* value_at(std::size_t i) const { return slot(i) + geometry_->key_at + 8; }
   std::byte* replica_at(std::size_t r) const { return this->bytes() + geometry_->replica[r]; }

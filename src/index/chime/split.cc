@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "index/chime/chime.h"
+#include "pool/pause.h"
 
 namespace pando::index::chime {
 
@@ -60,6 +61,53 @@ void Chime<K>::divide(Leaf<K> left, Leaf<K> right, const std::vector<KeyAt>& key
   const std::size_t place = its_leaf.free_place(options_.leaf.home_of(entry.word));
   set(its_leaf, place, entry);
   its_leaf.enter(place);
+}
+
+// A split's header comes before its entries. Where its writer died in between, readers of parts of
+// the leaf read what was there before, and may have seen that the new key is missing. It is taken
+// out of the right leaf before that can be found, or it would come to be long after its writer was
+// shut out.
+template <class K>
+Task<Status> Chime<K>::undo_insert(Operation& op, Node<K> node) {
+  const Leaf<K> left = leaf_at(node.bytes());
+  if (left.agrees() || !left.has(kHasHigh)) co_return Status{};
+  const NodeRef ref = left.sibling();
+  const fabric::Buffer buffer = op.buffer(this->leaf_bytes());
+  const Leaf<K> right = leaf_at(buffer.data());
+  NodeLock lock(tree().locks());
+  // Nobody wants it but who comes by an old pointer to its block, and leaves again.
+  for (pool::Pause pause(op); !lock.held();) {
+    const auto got =
+        co_await tree().locks().try_lock(op, lock, tree().lock_target(ref, 0, buffer.data()));
+    if (!got) co_return fail(got.error());
+    if (*got) break;
+    if (Status waited = co_await pause.wait("the lock of a leaf"); !waited) co_return waited;
+  }
+  const Verdict verdict = right.judge_header(tree().index_id(), 0, ref);
+  std::vector<std::size_t> unseen;
+  if (verdict == Verdict::kGood && left.was_being_split(right)) {
+    for (std::size_t slot = 0; slot < right.capacity(); ++slot) {
+      if (!right.empty(slot) && left.seen_without(right, slot)) unseen.push_back(slot);
+    }
+  }
+  if (unseen.empty()) co_return co_await tree().locks().unlock(op, lock);
+  co_return co_await take_out(op, ref, right, lock, unseen);
+}
+
+// Takes entries out of a locked leaf that nobody can have come to, and unlocks it.
+template <class K>
+Task<Status> Chime<K>::take_out(Operation& op, const NodeRef& ref, Leaf<K> leaf, NodeLock& lock,
+                                const std::vector<std::size_t>& slots) {
+  std::vector<pool::ItemPointer> items;
+  for (const std::size_t slot : slots) {
+    if (leaf.is_item(slot)) items.push_back(leaf.item(slot));
+    leaf.clear(slot);
+  }
+  Result<std::vector<pool::Block>> blocks = co_await item_blocks(op, items);
+  if (!blocks) co_return fail(blocks.error());
+  if (Status done = co_await tree().repair(op, ref, leaf, lock); !done) co_return done;
+  for (const pool::Block& block : *blocks) tree().node().allocator().retire(block);
+  co_return co_await tree().locks().unlock(op, lock);
 }
 
 // A writer that died may have left a key in two places, or bitmaps that do not fit.
