@@ -6,6 +6,7 @@
 #pragma once
 
 #include <bit>
+#include <cassert>
 #include <cstdint>
 
 namespace pando::base {
@@ -44,6 +45,7 @@ class Random {
 
   // Uniform in [0, bound). REQUIRES bound > 0. The bias is below bound / 2^64.
   std::uint64_t below(std::uint64_t bound) {
+    assert(bound > 0);
     __extension__ using Wide = unsigned __int128;
     return static_cast<std::uint64_t>((static_cast<Wide>(next()) * bound) >> 64);
   }
@@ -66,6 +68,7 @@ class Permutation {
 
   // REQUIRES x < size.
   std::uint64_t operator()(std::uint64_t x) const {
+    assert(x < size_);
     do x = once(x);
     while (x >= size_);
     return x;

@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cassert>
 #include <chrono>
 #include <memory>
 #include <vector>
@@ -101,7 +102,10 @@ class ComputeNode {
     return std::min(by_operations, in_doubt_.oldest());
   }
   // Of the pool, random. REQUIRES: open() succeeded.
-  std::uint64_t pool_id() const { return pool_id_; }
+  std::uint64_t pool_id() const {
+    assert(pool_id_ != 0);
+    return pool_id_;
+  }
 
   Task<Result<PoolStats>> stats(Operation& op);
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <cassert>
 #include <coroutine>
 #include <cstdint>
 
@@ -37,7 +38,10 @@ class Event {
     bool await_suspend(std::coroutine_handle<> handle) {
       waiter = reinterpret_cast<std::uintptr_t>(handle.address());
       std::uintptr_t expected = kIdle;
-      return event.state_.compare_exchange_strong(expected, waiter, std::memory_order_acq_rel);
+      const bool waits =
+          event.state_.compare_exchange_strong(expected, waiter, std::memory_order_acq_rel);
+      assert(waits || expected == kSet);  // nobody else waits
+      return waits;
     }
     void await_resume() noexcept {
       waiter = kIdle;

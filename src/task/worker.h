@@ -20,6 +20,7 @@
 #include <poll.h>
 
 #include <atomic>
+#include <cassert>
 #include <chrono>
 #include <condition_variable>
 #include <coroutine>
@@ -89,7 +90,10 @@ class ReadyQueue {
     slots_[tail_++ & (capacity_ - 1)] = ready;
   }
   // REQUIRES: !empty().
-  std::coroutine_handle<> pop_front() { return slots_[head_++ & (capacity_ - 1)]; }
+  std::coroutine_handle<> pop_front() {
+    assert(!empty());
+    return slots_[head_++ & (capacity_ - 1)];
+  }
   void clear() { head_ = tail_; }
 
  private:

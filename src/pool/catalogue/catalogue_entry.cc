@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include <cassert>
 #include <cstring>
 
 namespace pando::pool {
@@ -82,6 +83,7 @@ bool intact(const CatalogueEntry& entry) {
 std::string_view name_of(const CatalogueEntry& entry) { return {entry.name, entry.name_length}; }
 
 IndexRecord record_of(const CatalogueEntry& entry, std::size_t place) {
+  assert(intact(entry));
   return {.entry = place,
           .index_id = entry_id(entry.state_word),
           .format_version = entry.format_version,

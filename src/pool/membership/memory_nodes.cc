@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <chrono>
 #include <cstring>
 #include <limits>
@@ -58,6 +59,7 @@ Task<Result<MemoryNodes::List>> MemoryNodes::read_list(Operation& op) {
 }
 
 Task<Status> MemoryNodes::open(Operation& op, std::size_t initial) {
+  assert(node_.membership().self() != 0);
   initial_ = initial;
   fabric::Fabric& fabric = node_.fabric();
   auto list = co_await read_list(op);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 
 #include "base/mutants.h"
@@ -148,6 +149,7 @@ Task<void> Allocator::fetch_for_all(Session& session) { return state_->fetcher.s
 void Allocator::stop_fetching() { state_->fetcher.stop(); }
 
 void Allocator::begin_incarnations_at(std::uint32_t last) {
+  assert(allocated() == 0);
   const base::MutexLock lock(state_->mutex);
   state_->before_first = last;
 }

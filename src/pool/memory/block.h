@@ -25,6 +25,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -106,6 +107,7 @@ constexpr std::size_t class_bytes(std::size_t size_class) {
 
 // The smallest class that holds `bytes`. REQUIRES: 0 < bytes <= class_bytes(kSizeClasses - 1).
 constexpr std::size_t class_of(std::size_t bytes) {
+  assert(bytes > 0 && bytes <= class_bytes(kSizeClasses - 1));
   if (bytes <= 32) return bytes <= 16 ? 0 : 1;
   if (bytes <= 256) return kSmallClasses + (bytes + 63) / 64 - 1;
   const auto doubling = static_cast<std::size_t>(std::bit_width(bytes - 1)) - 9;
@@ -182,6 +184,7 @@ class ShortAddress {
   }
   // REQUIRES: fits(address).
   static constexpr ShortAddress of(fabric::Address address) {
+    assert(fits(address));
     return from_bits((std::uint64_t{address.node()} << 40) | (address.offset() / 16));
   }
   // Of a word, its low bits.

@@ -1,6 +1,7 @@
 #include "pool/memory/epochs.h"
 
 #include <algorithm>
+#include <cassert>
 
 #include "base/mutex.h"
 #include "pool/operation.h"
@@ -57,7 +58,10 @@ Epochs::Moment Epochs::oldest_pin_barrier() const {
 
 // ---- Limbo ----
 
-Limbo::~Limbo() { run(first_); }
+Limbo::~Limbo() {
+  assert(epochs_.oldest_pin() == Session::kUnpinned);
+  run(first_);
+}
 
 void Limbo::defer(Deferred* object, void (*free)(Deferred*)) {
   const base::MutexLock lock(mutex_);

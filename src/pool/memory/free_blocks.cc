@@ -1,5 +1,6 @@
 #include "pool/memory/free_blocks.h"
 
+#include <cassert>
 #include <utility>
 
 namespace pando::pool {
@@ -69,6 +70,7 @@ void FreeBlocks::add_fresh(const FreeRun& run) {
 
 std::vector<FreeRun> FreeBlocks::take_surplus(BlockKind kind, std::size_t size_class,
                                               std::size_t limit) {
+  assert(of(kind, size_class).count > 0);
   return take_from_list(of(kind, size_class), std::min(limit, list_limit(size_class) / 2));
 }
 
@@ -114,6 +116,7 @@ RetiredQueue::~RetiredQueue() {
 }
 
 void RetiredQueue::push(const Block& block, std::uint64_t stamp) {
+  assert(last_ == nullptr || last_->stamp <= stamp);
   if (last_ == nullptr || last_->stamp != stamp || last_->end == last_->blocks.size()) {
     Segment* const segment = make(stamp, nullptr);
     (last_ != nullptr ? last_->next : first_) = segment;

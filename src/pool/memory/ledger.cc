@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cassert>
 
 namespace pando::pool {
 namespace {
@@ -37,10 +38,12 @@ std::uint64_t PageContent::word() const {
 }
 
 void encode_page(LedgerPage& page, std::span<const Listed> rows, std::uint64_t edition) {
+  assert(!rows.empty() && rows.size() <= LedgerPage::kEntries);
   const Block& first = rows.front().run.block;
   page.edition = edition;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const FreeRun& run = rows[i].run;
+    assert(run.block.kind == first.kind && run.block.size_class == first.size_class);
     page.entries[i] = {.address = run.block.address.raw(),
                        .incarnation = run.block.incarnation,
                        .count = run.count | (rows[i].retired ? LedgerPage::kRetired : 0)};

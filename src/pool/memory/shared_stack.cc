@@ -194,6 +194,10 @@ Task<Status> push_magazine(Operation& op, std::span<const FreeRun> runs,
   const Block container = runs.back().block;
   assert(runs.size() <=
          std::max<std::size_t>(2, magazine_limit(container.kind, container.size_class)));
+  assert(std::ranges::all_of(runs, [&](const FreeRun& run) {
+    return run.block.kind == container.kind && run.block.size_class == container.size_class &&
+           run.block.address.node() == container.address.node();
+  }));
   const Address stack =
       stack_address(container.address.node(), container.kind, container.size_class);
   const WordPlaces places(container.kind, container.size_class);
