@@ -31,9 +31,9 @@ std::uint8_t ack_timeout(std::chrono::milliseconds time) {
 
 }  // namespace
 
-Link::Link(tcp::Cluster& cluster, NodeId id, Owner& owner, const Device& device, const Way& way,
+Link::Link(remote::Cluster& cluster, NodeId id, Owner& owner, const Device& device, const Way& way,
            Arena& arena)
-    : tcp::Link(cluster, id, owner),
+    : remote::Link(cluster, id, owner),
       device_(device),
       way_(way),
       arena_(arena),
@@ -178,14 +178,14 @@ Status Link::establish() {
 
 void Link::send_waiting() {
   while (!waiting().empty() && !broken_) {
-    tcp::Part& part = waiting().front();
+    remote::Part& part = waiting().front();
     if (posted_ - completed_ + part.verbs.size() > kSlots) return;
     const Posted posted{.first = posted_, .end = posted_};
     under_way_.push_back(posted);
     sent().push_back(std::move(part));
     waiting().pop_front();
     std::size_t count = 0;
-    const tcp::Flight& flight = *sent().back().flight;
+    const remote::Flight& flight = *sent().back().flight;
     Batch& batch = *flight.batch;
     if (std::exchange(ordered_, &flight) != &flight) order_ = {};
     for (const std::uint32_t i : sent().back().verbs) {
@@ -281,7 +281,7 @@ void Link::reap() {
   }
   if (count < 0 && !broken_) broken_ = unavailable("the completion queue is broken");
   while (!under_way_.empty() && under_way_.front().end <= completed_) {
-    const tcp::Part part = std::move(sent().front());
+    const remote::Part part = std::move(sent().front());
     sent().pop_front();
     const Posted posted = under_way_.front();
     under_way_.pop_front();
@@ -296,7 +296,7 @@ void Link::reap() {
   if (!waiting().empty()) send_waiting();
 }
 
-void Link::finish(const tcp::Part& part, std::uint64_t number) {
+void Link::finish(const remote::Part& part, std::uint64_t number) {
   Batch* const batch = part.flight->batch;
   if (batch == nullptr) return;
   for (const std::uint32_t i : part.verbs) {
@@ -310,7 +310,7 @@ void Link::finish(const tcp::Part& part, std::uint64_t number) {
 // ---- Waiting and ends ----
 
 bool Link::add_descriptors(std::vector<pollfd>& to) const {
-  if (!tcp::Link::add_descriptors(to)) return false;
+  if (!remote::Link::add_descriptors(to)) return false;
   if (events_ != nullptr) to.push_back({.fd = events_->fd, .events = POLLIN, .revents = 0});
   if (state() != State::kUp) return true;
   to.push_back({.fd = completions_->fd, .events = POLLIN, .revents = 0});
@@ -322,7 +322,7 @@ bool Link::add_descriptors(std::vector<pollfd>& to) const {
 
 void Link::close() {
   close_queues();
-  tcp::Link::close();
+  remote::Link::close();
 }
 
 void Link::close_queues() {

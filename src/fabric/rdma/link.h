@@ -37,10 +37,10 @@ struct Way {
   bool masked_cas = false;
 };
 
-class Link final : public tcp::Link {
+class Link final : public remote::Link {
  public:
   // The device, the way and the arena outlive the link.
-  Link(tcp::Cluster& cluster, NodeId id, Owner& owner, const Device& device, const Way& way,
+  Link(remote::Cluster& cluster, NodeId id, Owner& owner, const Device& device, const Way& way,
        Arena& arena);
   ~Link() override { close_queues(); }
   Link(const Link&) = delete;
@@ -68,7 +68,7 @@ class Link final : public tcp::Link {
   Status enter();
   Status establish();
   void reap();
-  void finish(const tcp::Part& part, std::uint64_t number);
+  void finish(const remote::Part& part, std::uint64_t number);
   void describe(const Verb& verb, Request& request);
   void close_queues();
   Error unavailable(std::string_view what) const;
@@ -89,7 +89,7 @@ class Link final : public tcp::Link {
   std::uint64_t completed_ = 0;   // of them
   std::deque<Posted> under_way_;  // as sent()
   // Of the batch that was last posted: one that is long comes in several parts.
-  const tcp::Flight* ordered_ = nullptr;
+  const remote::Flight* ordered_ = nullptr;
   BatchOrder order_;
   std::optional<Error> broken_;  // what came while it could not be told
   mutable bool armed_ = false;   // the next completion will be told by completions_

@@ -16,7 +16,7 @@
 namespace pando::fabric::rdma {
 namespace {
 
-using tcp::Cluster;
+using remote::Cluster;
 
 // What can be had at the nodes' doors, and which device of ours leads there. Thread-safe.
 class Doors {
@@ -98,7 +98,7 @@ struct Shared {
   Way way;
 };
 
-class RdmaEndpoint final : public tcp::LinkedEndpoint {
+class RdmaEndpoint final : public remote::LinkedEndpoint {
  public:
   RdmaEndpoint(std::shared_ptr<const Shared> shared, task::Worker& worker)
       : LinkedEndpoint(shared->cluster, worker, shared->caps,
@@ -117,7 +117,7 @@ class RdmaEndpoint final : public tcp::LinkedEndpoint {
   RdmaEndpoint& operator=(const RdmaEndpoint&) = delete;
 
  private:
-  std::unique_ptr<tcp::Link> make_link(NodeId node, tcp::Link::Owner& owner) override {
+  std::unique_ptr<remote::Link> make_link(NodeId node, remote::Link::Owner& owner) override {
     return std::make_unique<Link>(cluster(), node, owner, *shared_->device, shared_->way, arena_);
   }
   std::byte* allocate_registered(std::size_t bytes) override { return arena_.allocate(bytes); }

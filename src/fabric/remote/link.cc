@@ -8,7 +8,7 @@
 
 #include "base/mutants.h"
 
-namespace pando::fabric::tcp {
+namespace pando::fabric::remote {
 namespace {
 
 // To connect, within the time that an answer may take; but not for ever shorter times.
@@ -318,4 +318,4 @@ Error Link::stays_out() const {
           fmt::format("{} {}", name(), in_ ? "does not answer" : "does not let us in")};
 }
 
-}  // namespace pando::fabric::tcp
+}  // namespace pando::fabric::remote
