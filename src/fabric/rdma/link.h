@@ -1,5 +1,5 @@
 // Link: a link whose verbs go by a queue pair beside its socket. The socket is how the client comes
-// in, is shown the door, and hears that it is shut out; when either of the two ends, so does the
+// in, is offered RDMA, and hears that it is shut out; when either of the two ends, so does the
 // other.
 //
 //  - The verbs of a part are one chain of work requests, posted at once, of which the last is
@@ -61,7 +61,7 @@ class Link final : public remote::Link {
   bool take(const wire::Frame& frame, std::span<const std::byte> body) override;
   void close() override;
 
-  void connect(const wire::Door& door);
+  void connect(const wire::RdmaOffer& offer);
   void hear();
   Status take_event(const Event& event);
   Status make_queues();
@@ -84,7 +84,7 @@ class Link final : public remote::Link {
   Owned<ibv_cq> completed_queue_;
   Owned<rdma_cm_id> id_;
   std::unique_ptr<Queue> queue_;
-  wire::Door door_;
+  wire::RdmaOffer offer_;
   std::uint64_t posted_ = 0;      // work requests so far
   std::uint64_t completed_ = 0;   // of them
   std::deque<Posted> under_way_;  // as sent()

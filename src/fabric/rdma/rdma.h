@@ -2,7 +2,7 @@
 // (docs/fabrics.md).
 //
 //  - A client comes in over a socket, as with tcp, with the same key, id, generation and fences;
-//    the node then shows it a door, and the verbs go by a reliable connection of RDMA-CM. READ,
+//    the node then offers it RDMA, and the verbs go by a reliable connection of RDMA-CM. READ,
 //    WRITE, compare-and-swap and fetch-and-add are the card's own; the node's processor does
 //    nothing.
 //  - Masked compare-and-swap is the cards' own where those of both sides have it (mlx5.h), unless

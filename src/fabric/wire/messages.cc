@@ -269,12 +269,14 @@ Error parse_refusal(std::span<const std::byte> body, std::string_view key, const
                            status.error().message()));
 }
 
-Result<Door> parse_door(const Frame& frame, std::span<const std::byte> body) {
+Result<RdmaOffer> parse_rdma_offer(const Frame& frame, std::span<const std::byte> body) {
   if (frame.kind == Kind::kDone) {
     const Status status = parse_status(body);
     if (!status) return fail(status.error());
   }
-  if (const auto door = parse<Door>(body); door && frame.kind == Kind::kDoor) return *door;
+  if (const auto offer = parse<RdmaOffer>(body); offer && frame.kind == Kind::kRdmaOffer) {
+    return *offer;
+  }
   return corrupt("an answer to something else");
 }
 

@@ -14,8 +14,9 @@
 //                                        ←     Answer {results…} …, in the order of the batches
 //   Fence {client}, Stay {0 or 1}, Leave →
 //                                        ←     Done
-//   Enter                                →     (a client that comes for rdma)
-//                                        ←     Door {where, keys, a token}, or Done with an error
+//   RdmaRequest                          →     (a client that comes for rdma)
+//                                        ←     RdmaOffer {where, keys, a token}, or Done with an
+//                                        error
 //
 // Nothing but Hello and Proof is read from a client that has not been let in, and both are small.
 // docs/formats/wire.md has the bytes; messages.cc is where untrusted bytes are taken apart
@@ -56,8 +57,8 @@ enum class Kind : std::uint8_t {
   kFence,
   kLeave,
   kDone,
-  kEnter,
-  kDoor,
+  kRdmaRequest,
+  kRdmaOffer,
   kStay,
 };
 
@@ -94,7 +95,7 @@ enum class Purpose : std::uint8_t {
   kVerbs = 1,  // batches over this connection
   kMapping,    // the memory's descriptor and a pen, over a Unix socket; then nothing but Leave
   kControl,    // fences alone: of a client that is not let in for anything else
-  kRdma,       // a door for verbs by RDMA, which are shut out when this connection ends
+  kRdma,       // verbs by RDMA, which are shut out when this connection ends
 };
 
 struct Proof {
@@ -125,7 +126,7 @@ static_assert(sizeof(Welcome) == 32 + 24 + 16);
 
 // How a client's verbs come in by RDMA: it connects to the address and shows the token, which is
 // good for one time.
-struct Door {
+struct RdmaOffer {
   std::array<std::byte, 16> address{};  // of IPv6, or of IPv4 as ::ffff:a.b.c.d
   std::uint16_t port = 0;
   std::uint8_t line_atomic = 0;  // 1: no line is ever torn
@@ -138,7 +139,7 @@ struct Door {
   std::uint32_t onchip_key = 0;
   base::Digest token{};
 };
-static_assert(sizeof(Door) == 24 + 16 + 8 + 32);
+static_assert(sizeof(RdmaOffer) == 24 + 16 + 8 + 32);
 
 // The private data of the RDMA connection.
 struct Ticket {
@@ -211,8 +212,8 @@ Status parse_status(std::span<const std::byte> body);
 // kInvalidArgument), and says so.
 Error parse_refusal(std::span<const std::byte> body, std::string_view key, const Hello& hello,
                     const Challenge& challenge);
-// The answer to Enter.
-Result<Door> parse_door(const Frame& frame, std::span<const std::byte> body);
+// The answer to an RdmaRequest.
+Result<RdmaOffer> parse_rdma_offer(const Frame& frame, std::span<const std::byte> body);
 
 // A Batch as the memory node sees it. The WRITEs' bytes are not copied.
 class Request {
