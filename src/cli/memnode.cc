@@ -23,6 +23,7 @@
 #include "fabric/etcd/registry.h"
 #include "fabric/node/memory.h"
 #include "fabric/node/server.h"
+#include "fabric/rdma/acceptor.h"
 #include "lab/progress.h"
 
 namespace pando::cli {
@@ -184,14 +185,13 @@ Result<Request> parse(const MemnodeWords& words) {
     if (!place) return invalid("--http", place.error().detail());
     request.server.http = std::move(*place);
   }
+  auto onchip_place = parse_onchip_in(words.onchip_in, !words.rdma.empty());
+  if (!onchip_place) return fail(onchip_place.error());
   if (!words.rdma.empty()) {
     auto place = parse_rdma(words.rdma);
     if (!place) return invalid("--rdma", place.error().detail());
-    request.server.rdma = std::move(*place);
+    request.server.rdma = fabric::rdma::acceptor_at(std::move(*place), *onchip_place);
   }
-  auto onchip_place = parse_onchip_in(words.onchip_in, request.server.rdma.has_value());
-  if (!onchip_place) return fail(onchip_place.error());
-  request.server.onchip_place = *onchip_place;
   if (!words.key_file.empty()) {
     auto key = base::read_key(words.key_file);
     if (!key) return invalid("--key-file", key.error().detail());

@@ -15,6 +15,7 @@
 #include "fabric/embedded/embedded.h"
 #include "fabric/mapped/mapped.h"
 #include "fabric/rdma/rdma.h"
+#include "fabric/remote/options.h"
 #include "fabric/sim/simulation.h"
 #include "fabric/tcp/tcp.h"
 #include "fabric/wire/socket.h"
@@ -89,14 +90,14 @@ std::string remote_example(std::string_view scheme) {
       "{0}:10.0.0.1:7470,10.0.0.2:7470 or {0}:?etcd=http://10.0.0.9:2379&cluster=orders", scheme);
 }
 
-Status set_place(tcp::TcpOptions& options, std::string_view scheme, std::string_view place) {
+Status set_place(remote::Options& options, std::string_view scheme, std::string_view place) {
   if (place.empty()) return {};  // etcd knows them; finish() makes sure that it is named
   return set_places(options, place, remote_example(scheme));
 }
 
 Status set_place(rdma::RdmaOptions& options, std::string_view scheme, std::string_view place) {
-  tcp::TcpOptions& remote = options;
-  return set_place(remote, scheme, place);
+  remote::Options& shared = options;
+  return set_place(shared, scheme, place);
 }
 
 Status set_place(mapped::MappedOptions& options, std::string_view /*scheme*/,
@@ -132,7 +133,7 @@ Status apply_own(EmbeddedOptions& options, const std::string& name, const std::s
 }
 
 // Those of memory nodes that are other processes.
-Status set_tls(tcp::TcpOptions& options, const std::string& text) {
+Status set_tls(remote::Options& options, const std::string& text) {
   return assign(options.tls, base::parse_bool("tls", text));
 }
 Status set_tls(mapped::MappedOptions& /*options*/, const std::string& /*text*/) {
@@ -191,7 +192,7 @@ Status apply(Options& options, const std::string& name, const std::string& text)
   return common ? *common : apply_own(options, name, text);
 }
 // Those of memory nodes that may be found through etcd.
-Status apply_networked(tcp::TcpOptions& options, std::string_view scheme, const std::string& name,
+Status apply_networked(remote::Options& options, std::string_view scheme, const std::string& name,
                        const std::string& text) {
   if (name == "etcd") {
     auto endpoints = etcd::parse_endpoints(text);
@@ -202,7 +203,7 @@ Status apply_networked(tcp::TcpOptions& options, std::string_view scheme, const 
   return apply_remote(options, scheme, name, text);
 }
 
-Status apply(tcp::TcpOptions& options, const std::string& name, const std::string& text) {
+Status apply(remote::Options& options, const std::string& name, const std::string& text) {
   return apply_networked(options, "tcp", name, text);
 }
 Status apply(mapped::MappedOptions& options, const std::string& name, const std::string& text) {
@@ -228,7 +229,7 @@ Status finish(Options&, std::string_view /*scheme*/) {
   return {};
 }
 // What tls=on needs.
-Status check_tls(const tcp::TcpOptions& options) {
+Status check_tls(const remote::Options& options) {
   if (!options.tls) return {};
   if (options.key.empty()) {
     return fail(ErrorCode::kInvalidArgument,
@@ -241,7 +242,7 @@ Status check_tls(const tcp::TcpOptions& options) {
                           "node as HOST:PORT",
                           local->to_string()));
 }
-Status finish(tcp::TcpOptions& options, std::string_view scheme) {
+Status finish(remote::Options& options, std::string_view scheme) {
   if (Status fits = check_tls(options); !fits) return fits;
   if (!options.registry && options.nodes.empty()) {
     return fail(ErrorCode::kInvalidArgument,
@@ -257,8 +258,8 @@ Status finish(tcp::TcpOptions& options, std::string_view scheme) {
   return options.registry->check();
 }
 Status finish(rdma::RdmaOptions& options, std::string_view scheme) {
-  tcp::TcpOptions& remote = options;
-  return finish(remote, scheme);
+  remote::Options& shared = options;
+  return finish(shared, scheme);
 }
 
 using Opened = Result<std::unique_ptr<Fabric>>;
@@ -286,7 +287,7 @@ constexpr std::array kSchemes = {
     Scheme{"embedded", open_url<EmbeddedOptions, open_embedded>},
     Scheme{"sim", open_url<sim::SimOptions, sim::open_sim>},
     Scheme{"mapped", open_url<mapped::MappedOptions, mapped::open_mapped>},
-    Scheme{"tcp", open_url<tcp::TcpOptions, tcp::open_tcp>},
+    Scheme{"tcp", open_url<remote::Options, tcp::open_tcp>},
     Scheme{"rdma", open_url<rdma::RdmaOptions, rdma::open_rdma>},
 };
 

@@ -199,21 +199,22 @@ Result<bool> meet(std::string node_key, std::string client_key) {
   return client.take({.kind = Kind::kWelcome}, as_bytes(welcome), out);
 }
 
-TEST(Messages, OnlyADoorOrAnErrorAnswersEnter) {
-  const Door door{.port = 7, .memory_key = 9};
-  const auto bytes = std::as_bytes(std::span(&door, 1));
-  EXPECT_EQ(parse_door({.kind = Kind::kDoor}, bytes).value().memory_key, 9u);
+TEST(Messages, OnlyAnOfferOrAnErrorAnswersARdmaRequest) {
+  const RdmaOffer offer{.port = 7, .memory_key = 9};
+  const auto bytes = std::as_bytes(std::span(&offer, 1));
+  EXPECT_EQ(parse_rdma_offer({.kind = Kind::kRdmaOffer}, bytes).value().memory_key, 9u);
   Bytes status;
   append_done(status, fail(ErrorCode::kBusy, "later"), 0);
-  const auto refused =
-      parse_door({.kind = Kind::kDone}, std::span<const std::byte>(status).subspan(sizeof(Frame)));
+  const auto refused = parse_rdma_offer({.kind = Kind::kDone},
+                                        std::span<const std::byte>(status).subspan(sizeof(Frame)));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), ErrorCode::kBusy);
   const std::array<std::byte, 1> fine{};
   for (const auto& answer :
-       {parse_door({.kind = Kind::kDoor}, bytes.first(bytes.size() - 1)),
-        parse_door({.kind = Kind::kAnswer}, bytes), parse_door({.kind = Kind::kDone}, fine),
-        parse_door({.kind = Kind::kDone}, {}), parse_door({.kind = Kind::kDoor}, {})}) {
+       {parse_rdma_offer({.kind = Kind::kRdmaOffer}, bytes.first(bytes.size() - 1)),
+        parse_rdma_offer({.kind = Kind::kAnswer}, bytes),
+        parse_rdma_offer({.kind = Kind::kDone}, fine), parse_rdma_offer({.kind = Kind::kDone}, {}),
+        parse_rdma_offer({.kind = Kind::kRdmaOffer}, {})}) {
     ASSERT_FALSE(answer);
     EXPECT_EQ(answer.error().code(), ErrorCode::kCorrupt);
   }

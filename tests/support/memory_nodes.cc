@@ -5,6 +5,8 @@
 #include <fstream>
 #include <stdexcept>
 
+#include "fabric/rdma/acceptor.h"
+
 namespace pando::testing {
 
 using fabric::node::NodeMemory;
@@ -43,7 +45,10 @@ MemoryNodes::MemoryNodes(const Options& options) : options_(options) {
     node->options.listen = {{.host = "127.0.0.1", .port = "0", .path = ""},
                             {.host = "", .port = "", .path = folder_ + "/" + std::to_string(i)}};
     node->options.http = {.host = "127.0.0.1", .port = "0", .path = ""};
-    if (options.rdma) node->options.rdma = {.host = rdma_address(), .port = "0", .path = ""};
+    if (options.rdma) {
+      node->options.rdma =
+          fabric::rdma::acceptor_at({.host = rdma_address(), .port = "0", .path = ""});
+    }
     node->options.key = options_.key;
     node->options.cluster = options.cluster;
     node->options.tls = options.tls;

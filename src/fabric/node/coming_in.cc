@@ -99,15 +99,15 @@ Status Server::Loop::check_purpose(const Connection& connection, wire::Purpose p
     case wire::Purpose::kControl:
       return {};
     case wire::Purpose::kRdma:
-      if (door_ != nullptr) return {};
+      if (rdma_ != nullptr) return {};
       return fail(ErrorCode::kInvalidArgument,
                   "this memory node serves no RDMA: start it with --rdma ADDRESS, or open tcp:");
     case wire::Purpose::kVerbs:
-      if (door_ == nullptr) return {};
+      if (rdma_ == nullptr) return {};
       return fail(ErrorCode::kInvalidArgument,
                   "this memory node serves RDMA, and nothing beside it: open rdma:");
     case wire::Purpose::kMapping:
-      if (door_ != nullptr) {
+      if (rdma_ != nullptr) {
         return fail(ErrorCode::kInvalidArgument,
                     "this memory node serves RDMA, and nothing beside it: open rdma:");
       }
@@ -115,7 +115,8 @@ Status Server::Loop::check_purpose(const Connection& connection, wire::Purpose p
       return fail(ErrorCode::kInvalidArgument,
                   "memory is mapped through the node's Unix socket, as in mapped:unix:PATH");
   }
-  return fail(ErrorCode::kCorrupt, "wire: a purpose that is not known");
+  return fail(ErrorCode::kCorrupt,
+              fmt::format("wire: purpose {}, which is not known", static_cast<unsigned>(purpose)));
 }
 
 Status Server::Loop::admit(Connection& connection, const wire::Proof& proof) {
@@ -209,17 +210,17 @@ bool Server::Loop::broken(Connection& connection, const Error& error) {
   return false;
 }
 
-bool Server::Loop::enter(Connection& connection, const wire::Frame& frame) {
-  take_guest(connection);
-  const rdma::Door::Invitation invitation = door_->invite();
-  connection.guest = invitation.guest;
-  wire::append(connection.outbox.bytes(), Kind::kDoor, invitation.door, frame.tag);
+bool Server::Loop::offer_rdma(Connection& connection, const wire::Frame& frame) {
+  revoke_rdma(connection);
+  const RdmaAccess::Grant grant = rdma_->grant();
+  connection.rdma_grant = grant.id;
+  wire::append(connection.outbox.bytes(), Kind::kRdmaOffer, grant.offer, frame.tag);
   return true;
 }
 
 // When this returns, nothing that it has sent by RDMA takes effect any more.
-void Server::Loop::take_guest(Connection& connection) {
-  if (connection.guest != 0) door_->withdraw(std::exchange(connection.guest, 0));
+void Server::Loop::revoke_rdma(Connection& connection) {
+  if (connection.rdma_grant != 0) rdma_->revoke(std::exchange(connection.rdma_grant, 0));
 }
 
 }  // namespace pando::fabric::node

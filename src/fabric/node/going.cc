@@ -68,7 +68,7 @@ bool Server::Loop::leave(Connection& connection, const wire::Frame& frame) {
   if (left) {
     // Nothing comes over this one either, but questions.
     connection.purpose = wire::Purpose::kControl;
-    take_guest(connection);
+    revoke_rdma(connection);
   }
   wire::append_done(connection.outbox.bytes(), left, frame.tag);
   return true;

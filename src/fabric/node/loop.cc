@@ -50,10 +50,10 @@ Status Server::Loop::open() {
   memory_.finish(kServerPen);
   look_at_pens();
   if (options_.rdma) {
-    auto door = rdma::Door::open(memory_, *options_.rdma, options_.onchip_place);
-    if (!door) return fail(door.error());
-    door_ = std::move(*door);
-    waiter_->add(door_->descriptor(), POLLIN);
+    auto rdma = options_.rdma(memory_);
+    if (!rdma) return fail(rdma.error());
+    rdma_ = std::move(*rdma);
+    waiter_->add(rdma_->descriptor(), POLLIN);
   }
   for (const ClientId client : admission_.passing()) alone_[client] = now();
   counts_.clients = static_cast<std::uint32_t>(admission_.count());
@@ -105,8 +105,8 @@ void Server::Loop::run() {
     shut(*connection);
   }
   free_shut();
-  if (door_ == nullptr) return;
-  if (const Status closed = door_->close(); !closed) {
+  if (rdma_ == nullptr) return;
+  if (const Status closed = rdma_->close(); !closed) {
     log("warning", fmt::format("the on-chip memory could not be had back, and what this memory "
                                "holds is lost: {}",
                                closed.error().message()));
@@ -134,8 +134,8 @@ void Server::Loop::serve_ready(std::span<const int> ready) {
 }
 
 void Server::Loop::serve_ready(int descriptor) {
-  if (door_ != nullptr && descriptor == door_->descriptor()) {
-    door_->serve();
+  if (rdma_ != nullptr && descriptor == rdma_->descriptor()) {
+    rdma_->serve();
     return;
   }
   const auto listener = std::ranges::find(listeners_, descriptor,
@@ -311,9 +311,9 @@ bool Server::Loop::take_message(Connection& connection, const wire::Frame& frame
     case Kind::kFence:
       if (connection.is_in()) return fence(connection, frame, body);
       break;
-    case Kind::kEnter:
+    case Kind::kRdmaRequest:
       if (connection.is_in() && connection.purpose == wire::Purpose::kRdma) {
-        return enter(connection, frame);
+        return offer_rdma(connection, frame);
       }
       break;
     case Kind::kStay:
@@ -325,9 +325,8 @@ bool Server::Loop::take_message(Connection& connection, const wire::Frame& frame
     default:
       break;
   }
-  return broken(connection,
-                Error(ErrorCode::kCorrupt, fmt::format("wire: a message of kind {} out of turn",
-                                                       static_cast<unsigned>(frame.kind))));
+  return broken(connection, Error(ErrorCode::kCorrupt, fmt::format("wire: a {} out of turn",
+                                                                   wire::name_of(frame.kind))));
 }
 
 void Server::Loop::serve_http(Connection& connection) {
@@ -353,14 +352,14 @@ void Server::Loop::shut(Connection& connection) {
   if (!connection.is_in()) --strangers_;
   waiter_->remove(connection.socket.get());
   if (connection.pen != kMaxPens) take_pen(std::exchange(connection.pen, kMaxPens));
-  take_guest(connection);
+  revoke_rdma(connection);
   if (connection.is_in()) remember_alone(connection.client);
 }
 
 // It is told so, and nothing that it has sent is read any more. The connection ends when it has
 // heard, or after a while: to close it with bytes unread would take back what it is told.
 void Server::Loop::shut_out(Connection& connection) {
-  take_guest(connection);
+  revoke_rdma(connection);
   ++strangers_;
   connection.state = Connection::State::kClosing;
   connection.let_in_until = now() + options_.handshake_time;

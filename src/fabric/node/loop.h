@@ -20,8 +20,8 @@
 #include "fabric/line_memory.h"
 #include "fabric/node/admission.h"
 #include "fabric/node/memory.h"
+#include "fabric/node/rdma_access.h"
 #include "fabric/node/server.h"
-#include "fabric/rdma/door.h"
 #include "fabric/wire/messages.h"
 #include "fabric/wire/network.h"
 #include "fabric/wire/socket.h"
@@ -56,7 +56,7 @@ struct Connection {
   std::uint32_t generation = 0;
   std::uint64_t region_key = 0;
   std::size_t pen = kMaxPens;
-  rdma::Door::Guest guest = 0;  // once it has asked for the door
+  RdmaAccess::GrantId rdma_grant = 0;  // once it has asked for one
 
   bool is_in() const { return state == State::kIn; }
 };
@@ -85,9 +85,9 @@ class Server::Loop {
   std::vector<wire::Place> places() const;
   std::optional<wire::Place> http_place() const;
   std::optional<wire::Place> rdma_place() const {
-    return door_ == nullptr ? std::nullopt : std::optional(door_->place());
+    return rdma_ == nullptr ? std::nullopt : std::optional(rdma_->place());
   }
-  bool onchip_in_card() const { return door_ != nullptr && door_->onchip_in_card(); }
+  bool onchip_in_card() const { return rdma_ != nullptr && rdma_->onchip_in_card(); }
   const ServerCounts& counts() const { return counts_; }
   std::vector<std::string> audit() const;
 
@@ -124,7 +124,7 @@ class Server::Loop {
   bool execute(Connection& connection, const wire::Frame& frame, std::span<const std::byte> body);
   void execute_verbs(Connection& connection, std::uint64_t tag, std::span<Verb> verbs,
                      std::size_t answer_bytes);
-  void count(const Verb& verb);
+  void count(const Counters& done);
   Status check_purpose(const Connection& connection, wire::Purpose purpose) const;
   Status join(ClientId client);
   Status renew(const Connection& connection);
@@ -135,8 +135,8 @@ class Server::Loop {
   Status leave(const Connection& connection);
   void remember_alone(ClientId client);
   void forget_alone();
-  bool enter(Connection& connection, const wire::Frame& frame);
-  void take_guest(Connection& connection);
+  bool offer_rdma(Connection& connection, const wire::Frame& frame);
+  void revoke_rdma(Connection& connection);
   void serve_http(Connection& connection);
   void shut(Connection& connection);
   void shut_out(Connection& connection);
@@ -159,8 +159,8 @@ class Server::Loop {
   wire::Socket spare_;  // a descriptor for those who come when there are no others
   std::atomic<bool> stopping_{false};
   std::vector<Listener> listeners_;
-  std::unique_ptr<const wire::TlsContext> tls_;  // nullptr: without
-  std::unique_ptr<rdma::Door> door_;
+  std::unique_ptr<const wire::TlsContext> tls_;             // nullptr: without
+  std::unique_ptr<RdmaAccess> rdma_;                        // nullptr: without
   std::map<int, std::unique_ptr<Connection>> connections_;  // by descriptor
   bool any_shut_ = false;
   std::size_t strangers_ = 0;  // connections that are not let in yet

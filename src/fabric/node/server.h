@@ -1,6 +1,6 @@
 // Server: the memory node's one thread. It lets clients in, executes the batches of those that come
-// by a socket, hands the memory to those of this machine, shows those that come for RDMA the door,
-// and shuts out whom it is told to.
+// by a socket, hands the memory to those of this machine, grants
+// access to those that come for RDMA, and shuts out whom it is told to.
 //
 //  - One thread, so what it has not read cannot happen: once a fence is answered, or a client's
 //    newer generation let in, nothing of the closed connections takes effect any more.
@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "fabric/node/memory.h"
-#include "fabric/node/onchip.h"
+#include "fabric/node/rdma_access.h"
 #include "fabric/wire/socket.h"
 #include <pando/result.h>
 
@@ -28,11 +28,10 @@ namespace pando::fabric::node {
 struct ServerOptions {
   std::vector<wire::Place> listen;
   std::optional<wire::Place> http;  // metrics and health
-  // Verbs come by RDMA at this address or device, and in no other way: the card's atomics and those
-  // of this thread or of processes that map the memory would not be atomic with one another.
-  std::optional<wire::Place> rdma;
-  OnChipPlace onchip_place = OnChipPlace::kAutomatic;  // with `rdma`
-  std::string key;                                     // empty: everyone may come in
+  // Where given (rdma/acceptor.h), verbs come by RDMA and in no other way: the card's atomics and
+  // those of this thread or of processes that map the memory would not be atomic with one another.
+  OpenRdmaAccess rdma;
+  std::string key;  // empty: everyone may come in
   // By TCP, clients are let in by TLS alone; Unix sockets and HTTP stay as they are. With a key.
   bool tls = false;
   std::string cluster;

@@ -31,9 +31,9 @@ std::uint8_t ack_timeout(std::chrono::milliseconds time) {
 
 }  // namespace
 
-Link::Link(tcp::Cluster& cluster, NodeId id, Owner& owner, const Device& device, const Way& way,
+Link::Link(remote::Cluster& cluster, NodeId id, Owner& owner, const Device& device, const Way& way,
            Arena& arena)
-    : tcp::Link(cluster, id, owner),
+    : remote::Link(cluster, id, owner),
       device_(device),
       way_(way),
       arena_(arena),
@@ -46,7 +46,7 @@ Error Link::unavailable(std::string_view what) const {
 // ---- Coming in ----
 
 void Link::let_in(const wire::Welcome& /*welcome*/) {
-  wire::append_empty(outbox().bytes(), wire::Kind::kEnter);
+  wire::append_empty(outbox().bytes(), wire::Kind::kRdmaRequest);
 }
 
 bool Link::take(const wire::Frame& frame, std::span<const std::byte> body) {
@@ -54,24 +54,24 @@ bool Link::take(const wire::Frame& frame, std::span<const std::byte> body) {
     refused(Error(refusal(body)));
     return false;
   }
-  const Result<wire::Door> door = wire::parse_door(frame, body);
-  if (!door) {
-    refused(door.error());
+  const Result<wire::RdmaOffer> offer = wire::parse_rdma_offer(frame, body);
+  if (!offer) {
+    refused(offer.error());
   } else if (state() == State::kUp || id_ != nullptr) {
     lost(Error(ErrorCode::kCorrupt, name() + " answers something that was not asked"));
   } else {
-    connect(*door);
+    connect(*offer);
   }
   return state() != State::kDown;
 }
 
-void Link::connect(const wire::Door& door) {
-  if ((way_.line_atomic && door.line_atomic == 0) || (way_.masked_cas && door.masked_cas == 0)) {
+void Link::connect(const wire::RdmaOffer& offer) {
+  if ((way_.line_atomic && offer.line_atomic == 0) || (way_.masked_cas && offer.masked_cas == 0)) {
     return refused(Error(ErrorCode::kIncompatible,
                          name() + " has come back with a device that cannot do what the one before "
                                   "it did; open the pool anew"));
   }
-  door_ = door;
+  offer_ = offer;
   Result<Owned<rdma_event_channel>> channel = make_channel();
   if (!channel) return lost(channel.error());
   events_ = std::move(*channel);
@@ -84,7 +84,7 @@ void Link::connect(const wire::Door& door) {
     if (!own) return lost(own.error());
     source = *own;
   }
-  SocketAddress to = make_address(door.address, door.port);
+  SocketAddress to = make_address(offer.address, offer.port);
   const auto time = static_cast<int>(cluster().options().timeout.count());
   if (rdma_resolve_addr(id_.get(), way_.device.name.empty() ? nullptr : source.get(), to.get(),
                         time) != 0) {
@@ -153,7 +153,7 @@ Status Link::enter() {
   // Without it the system's own choice holds, which only takes longer to give up.
   (void)rdma_set_option(id_.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &exponent,
                         sizeof(exponent));
-  const wire::Ticket ticket{.token = door_.token, .mtu = way_.mtu};
+  const wire::Ticket ticket{.token = offer_.token, .mtu = way_.mtu};
   rdma_conn_param wanted{};
   wanted.private_data = &ticket;
   wanted.private_data_len = sizeof(ticket);
@@ -178,14 +178,14 @@ Status Link::establish() {
 
 void Link::send_waiting() {
   while (!waiting().empty() && !broken_) {
-    tcp::Part& part = waiting().front();
+    remote::Part& part = waiting().front();
     if (posted_ - completed_ + part.verbs.size() > kSlots) return;
     const Posted posted{.first = posted_, .end = posted_};
     under_way_.push_back(posted);
     sent().push_back(std::move(part));
     waiting().pop_front();
     std::size_t count = 0;
-    const tcp::Flight& flight = *sent().back().flight;
+    const remote::Flight& flight = *sent().back().flight;
     Batch& batch = *flight.batch;
     if (std::exchange(ordered_, &flight) != &flight) order_ = {};
     for (const std::uint32_t i : sent().back().verbs) {
@@ -211,8 +211,8 @@ void Link::send_waiting() {
 void Link::describe(const Verb& verb, Request& request) {
   const bool onchip = verb.target.on_chip();
   const std::uint64_t at =
-      (onchip ? door_.onchip_at : door_.memory_at) + verb.target.offset_in_part();
-  const std::uint32_t key = onchip ? door_.onchip_key : door_.memory_key;
+      (onchip ? offer_.onchip_at : offer_.memory_at) + verb.target.offset_in_part();
+  const std::uint32_t key = onchip ? offer_.onchip_key : offer_.memory_key;
   request = {};
   ibv_send_wr& work = request.work;
   work.sg_list = &request.piece;
@@ -281,7 +281,7 @@ void Link::reap() {
   }
   if (count < 0 && !broken_) broken_ = unavailable("the completion queue is broken");
   while (!under_way_.empty() && under_way_.front().end <= completed_) {
-    const tcp::Part part = std::move(sent().front());
+    const remote::Part part = std::move(sent().front());
     sent().pop_front();
     const Posted posted = under_way_.front();
     under_way_.pop_front();
@@ -296,7 +296,7 @@ void Link::reap() {
   if (!waiting().empty()) send_waiting();
 }
 
-void Link::finish(const tcp::Part& part, std::uint64_t number) {
+void Link::finish(const remote::Part& part, std::uint64_t number) {
   Batch* const batch = part.flight->batch;
   if (batch == nullptr) return;
   for (const std::uint32_t i : part.verbs) {
@@ -310,7 +310,7 @@ void Link::finish(const tcp::Part& part, std::uint64_t number) {
 // ---- Waiting and ends ----
 
 bool Link::add_descriptors(std::vector<pollfd>& to) const {
-  if (!tcp::Link::add_descriptors(to)) return false;
+  if (!remote::Link::add_descriptors(to)) return false;
   if (events_ != nullptr) to.push_back({.fd = events_->fd, .events = POLLIN, .revents = 0});
   if (state() != State::kUp) return true;
   to.push_back({.fd = completions_->fd, .events = POLLIN, .revents = 0});
@@ -322,7 +322,7 @@ bool Link::add_descriptors(std::vector<pollfd>& to) const {
 
 void Link::close() {
   close_queues();
-  tcp::Link::close();
+  remote::Link::close();
 }
 
 void Link::close_queues() {

@@ -1,5 +1,5 @@
 // Link: a link whose verbs go by a queue pair beside its socket. The socket is how the client comes
-// in, is shown the door, and hears that it is shut out; when either of the two ends, so does the
+// in, is offered RDMA, and hears that it is shut out; when either of the two ends, so does the
 // other.
 //
 //  - The verbs of a part are one chain of work requests, posted at once, of which the last is
@@ -37,10 +37,10 @@ struct Way {
   bool masked_cas = false;
 };
 
-class Link final : public tcp::Link {
+class Link final : public remote::Link {
  public:
   // The device, the way and the arena outlive the link.
-  Link(tcp::Cluster& cluster, NodeId id, Owner& owner, const Device& device, const Way& way,
+  Link(remote::Cluster& cluster, NodeId id, Owner& owner, const Device& device, const Way& way,
        Arena& arena);
   ~Link() override { close_queues(); }
   Link(const Link&) = delete;
@@ -61,14 +61,14 @@ class Link final : public tcp::Link {
   bool take(const wire::Frame& frame, std::span<const std::byte> body) override;
   void close() override;
 
-  void connect(const wire::Door& door);
+  void connect(const wire::RdmaOffer& offer);
   void hear();
   Status take_event(const Event& event);
   Status make_queues();
   Status enter();
   Status establish();
   void reap();
-  void finish(const tcp::Part& part, std::uint64_t number);
+  void finish(const remote::Part& part, std::uint64_t number);
   void describe(const Verb& verb, Request& request);
   void close_queues();
   Error unavailable(std::string_view what) const;
@@ -84,12 +84,12 @@ class Link final : public tcp::Link {
   Owned<ibv_cq> completed_queue_;
   Owned<rdma_cm_id> id_;
   std::unique_ptr<Queue> queue_;
-  wire::Door door_;
+  wire::RdmaOffer offer_;
   std::uint64_t posted_ = 0;      // work requests so far
   std::uint64_t completed_ = 0;   // of them
   std::deque<Posted> under_way_;  // as sent()
   // Of the batch that was last posted: one that is long comes in several parts.
-  const tcp::Flight* ordered_ = nullptr;
+  const remote::Flight* ordered_ = nullptr;
   BatchOrder order_;
   std::optional<Error> broken_;  // what came while it could not be told
   mutable bool armed_ = false;   // the next completion will be told by completions_

@@ -16,44 +16,44 @@
 namespace pando::fabric::rdma {
 namespace {
 
-using tcp::Cluster;
+using remote::Cluster;
 
-// What can be had at the nodes' doors, and which device of ours leads there. Thread-safe.
-class Doors {
+// What the nodes offer, and which device of ours leads there. Thread-safe.
+class Offers {
  public:
-  explicit Doors(const RdmaOptions& options)
+  explicit Offers(const RdmaOptions& options)
       : options_(options), masked_cas_(options.native_masked_cas) {}
 
-  // Until they are settled, what can be had is what all have. Later ones must have it, too.
+  // Until it is fixed, what can be had is what all have. Later ones must have it, too.
   Status look(NodeId id, wire::ControlLink& link);
   // REQUIRES: there is one at least.
-  std::shared_ptr<Device> settle(Caps& caps);
+  std::shared_ptr<Device> fix(Caps& caps);
 
  private:
-  Status take(NodeId id, const wire::Door& door, const Device& device);
+  Status take(NodeId id, const wire::RdmaOffer& offer, const Device& device);
 
   const RdmaOptions options_;
   std::mutex mutex_;  // of what follows
-  bool settled_ = false;
+  bool fixed_ = false;
   bool line_atomic_ = true;
   bool masked_cas_;
   std::shared_ptr<Device> device_;
 };
 
-Status Doors::look(NodeId id, wire::ControlLink& link) {
-  const Result<wire::Door> door = link.enter(options_.timeout);
-  if (!door) return fail(door.error());
+Status Offers::look(NodeId id, wire::ControlLink& link) {
+  const Result<wire::RdmaOffer> offer = link.ask_for_rdma(options_.timeout);
+  if (!offer) return fail(offer.error());
   auto device =
-      Device::towards(make_address(door->address, door->port), options_.device, options_.timeout);
+      Device::towards(make_address(offer->address, offer->port), options_.device, options_.timeout);
   if (!device) return fail(device.error());
   const std::scoped_lock lock(mutex_);
-  if (Status taken = take(id, *door, **device); !taken) return taken;
+  if (Status taken = take(id, *offer, **device); !taken) return taken;
   if (device_ == nullptr) device_ = std::move(*device);
   return {};
 }
 
-Status Doors::take(NodeId id, const wire::Door& door, const Device& device) {
-  if (door.knows_mtu == 0 && options_.mtu != kMtus.back()) {
+Status Offers::take(NodeId id, const wire::RdmaOffer& offer, const Device& device) {
+  if (offer.knows_mtu == 0 && options_.mtu != kMtus.back()) {
     return fail(ErrorCode::kIncompatible,
                 fmt::format("mtu: memory node {} is of a version that cannot choose it: bring it "
                             "up to date",
@@ -65,9 +65,9 @@ Status Doors::take(NodeId id, const wire::Door& door, const Device& device) {
                             "device",
                             id, device.name(), device_->name()));
   }
-  const bool line_atomic = line_atomic_ && door.line_atomic != 0;
-  const bool masked_cas = masked_cas_ && door.masked_cas != 0 && device.masked_cas();
-  if (settled_ && (line_atomic != line_atomic_ || masked_cas != masked_cas_)) {
+  const bool line_atomic = line_atomic_ && offer.line_atomic != 0;
+  const bool masked_cas = masked_cas_ && offer.masked_cas != 0 && device.masked_cas();
+  if (fixed_ && (line_atomic != line_atomic_ || masked_cas != masked_cas_)) {
     return fail(
         ErrorCode::kIncompatible,
         fmt::format("memory node {} has a card that cannot do what those of the others do: "
@@ -80,9 +80,9 @@ Status Doors::take(NodeId id, const wire::Door& door, const Device& device) {
   return {};
 }
 
-std::shared_ptr<Device> Doors::settle(Caps& caps) {
+std::shared_ptr<Device> Offers::fix(Caps& caps) {
   const std::scoped_lock lock(mutex_);
-  settled_ = true;
+  fixed_ = true;
   masked_cas_ = masked_cas_ && makes_masked_queues(*device_);
   caps.line_atomic = line_atomic_;
   caps.masked_cas = masked_cas_;
@@ -98,7 +98,7 @@ struct Shared {
   Way way;
 };
 
-class RdmaEndpoint final : public tcp::LinkedEndpoint {
+class RdmaEndpoint final : public remote::LinkedEndpoint {
  public:
   RdmaEndpoint(std::shared_ptr<const Shared> shared, task::Worker& worker)
       : LinkedEndpoint(shared->cluster, worker, shared->caps,
@@ -117,7 +117,7 @@ class RdmaEndpoint final : public tcp::LinkedEndpoint {
   RdmaEndpoint& operator=(const RdmaEndpoint&) = delete;
 
  private:
-  std::unique_ptr<tcp::Link> make_link(NodeId node, tcp::Link::Owner& owner) override {
+  std::unique_ptr<remote::Link> make_link(NodeId node, remote::Link::Owner& owner) override {
     return std::make_unique<Link>(cluster(), node, owner, *shared_->device, shared_->way, arena_);
   }
   std::byte* allocate_registered(std::size_t bytes) override { return arena_.allocate(bytes); }
@@ -167,14 +167,14 @@ class RdmaFabric final : public Fabric {
 Result<std::unique_ptr<Fabric>> open_rdma(const RdmaOptions& options) {
   // Before anyone is asked: a machine without RDMA.
   if (auto channel = make_channel(); !channel) return fail(channel.error());
-  const auto doors = std::make_shared<Doors>(options);
+  const auto offers = std::make_shared<Offers>(options);
   Result<std::shared_ptr<Cluster>> cluster = Cluster::open(
       options, wire::Purpose::kRdma, {.completes_inline = false, .inline_limit = kInlineBytes},
-      [doors](NodeId id, wire::ControlLink& link) { return doors->look(id, link); });
+      [offers](NodeId id, wire::ControlLink& link) { return offers->look(id, link); });
   if (!cluster) return fail(cluster.error());
   auto shared = std::make_shared<Shared>(
       Shared{.options = options, .caps = (*cluster)->caps(), .cluster = *cluster});
-  shared->device = doors->settle(shared->caps);
+  shared->device = offers->fix(shared->caps);
   shared->way = {.device = options.device,
                  .mtu = options.mtu,
                  .line_atomic = shared->caps.line_atomic,

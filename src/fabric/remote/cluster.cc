@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace pando::fabric::tcp {
+namespace pando::fabric::remote {
 namespace {
 
 constexpr auto kBetweenLooks = std::chrono::milliseconds(500);
@@ -37,7 +37,7 @@ Error explained(const Error& error, const etcd::RegistryOptions& registry, wire:
 
 }  // namespace
 
-Result<std::shared_ptr<Cluster>> Cluster::open(const TcpOptions& options, wire::Purpose purpose,
+Result<std::shared_ptr<Cluster>> Cluster::open(const Options& options, wire::Purpose purpose,
                                                const Caps& caps, Inspect inspect) {
   if (options.nodes.empty() && !options.registry) {
     return fail(ErrorCode::kInvalidArgument, "no memory node is given");
@@ -259,4 +259,4 @@ Status Cluster::say(Node& node, bool stays) {
   return node.control->stay(stays, options_.timeout);
 }
 
-}  // namespace pando::fabric::tcp
+}  // namespace pando::fabric::remote

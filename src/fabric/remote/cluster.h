@@ -1,5 +1,9 @@
 // Cluster: what the endpoints of one client share: who it is, and what it knows of the nodes. Used
 // by the fabrics whose clients come in over a socket, tcp and rdma. Thread-safe.
+//
+// Nodes are given as a list, which stays as it is, or are those of a cluster in etcd: then they
+// have the ids that they are registered with, a thread looks for new ones and for new addresses of
+// old ones, and comes in there. With etcd gone, what is known stays.
 #pragma once
 
 #include <atomic>
@@ -13,10 +17,10 @@
 #include <utility>
 #include <vector>
 
-#include "fabric/tcp/tcp.h"
+#include "fabric/remote/options.h"
 #include "fabric/wire/control.h"
 
-namespace pando::fabric::tcp {
+namespace pando::fabric::remote {
 
 class Cluster {
  public:
@@ -51,11 +55,11 @@ class Cluster {
 
   // Comes in at every node, for this purpose. `caps` but for what the nodes decide: on-chip memory.
   // `inspect` may be called by another thread, too, where nodes may come later.
-  static Result<std::shared_ptr<Cluster>> open(const TcpOptions& options, wire::Purpose purpose,
+  static Result<std::shared_ptr<Cluster>> open(const Options& options, wire::Purpose purpose,
                                                const Caps& caps, Inspect inspect = {});
   ~Cluster();  // leaves every node
 
-  const TcpOptions& options() const { return options_; }
+  const Options& options() const { return options_; }
   const Caps& caps() const { return caps_; }
   const wire::TlsContext* tls() const { return tls_.get(); }  // nullptr: without
   ClientId client() const { return client_; }
@@ -79,7 +83,7 @@ class Cluster {
     std::vector<Node*> nodes;
   };
 
-  Cluster(const TcpOptions& options, wire::Purpose purpose, const Caps& caps, Inspect inspect)
+  Cluster(const Options& options, wire::Purpose purpose, const Caps& caps, Inspect inspect)
       : options_(options), purpose_(purpose), inspect_(std::move(inspect)), caps_(caps) {}
   Result<wire::ControlLink> connect(const wire::Place& place, const wire::Proof& wanted) const;
   Status open_list();
@@ -93,7 +97,7 @@ class Cluster {
   wire::Proof proof(const Node& node, wire::Purpose purpose, bool joins) const;
   void watch();
 
-  const TcpOptions options_;
+  const Options options_;
   const wire::Purpose purpose_;
   const Inspect inspect_;
   std::unique_ptr<const wire::TlsContext> tls_;
@@ -113,4 +117,4 @@ class Cluster {
   std::thread watcher_;
 };
 
-}  // namespace pando::fabric::tcp
+}  // namespace pando::fabric::remote

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace pando::fabric::tcp {
+namespace pando::fabric::remote {
 
 bool LinkedEndpoint::poll() {
   if (!pending()) return false;
@@ -201,4 +201,4 @@ Flight& LinkedEndpoint::take_flight() {
   return flight;
 }
 
-}  // namespace pando::fabric::tcp
+}  // namespace pando::fabric::remote

@@ -1,5 +1,14 @@
 // LinkedEndpoint: an endpoint with a link to each memory node, made when it is first needed. It
 // cuts batches into parts, one or more a node, and completes them with the last of their parts.
+//
+//  - A node that does not answer for `timeout`, or whose connection breaks, ends what is under way
+//    with kUnavailable (kIndeterminate for atomics); later batches connect anew. Nothing is sent
+//    twice.
+//  - Connections of one client to one node have a generation. When one of them breaks with verbs
+//    under way, the generation moves on, all others are renewed, and the node closes those of an
+//    older generation before it lets the new one in. So verbs of unknown outcome take effect before
+//    anything that their client posts afterwards (verbs.h, rule 9).
+//  - fence() makes every node close the client's connections and let it in no more.
 #pragma once
 
 #include <memory>
@@ -11,7 +20,7 @@
 #include "fabric/remote/cluster.h"
 #include "fabric/remote/link.h"
 
-namespace pando::fabric::tcp {
+namespace pando::fabric::remote {
 
 // What one verb, and one part, may be at most.
 struct PartLimits {
@@ -57,7 +66,7 @@ class LinkedEndpoint : public Endpoint, protected Link::Owner {
   Link& link_to(NodeId node);
   void ended(Part part, const Status& status) override;
   void answered(Fencing& fencing, const Status& status) override;
-  void unsettled(NodeId node) override { tell_unsettled(node); }
+  void left_in_doubt(NodeId node) override { report_in_doubt(node); }
   Flight& take_flight();
   void ask_to_be_polled();
 
@@ -74,4 +83,4 @@ class LinkedEndpoint : public Endpoint, protected Link::Owner {
   std::vector<std::pair<NodeId, Part>> parts_;  // of the batch that is being posted
 };
 
-}  // namespace pando::fabric::tcp
+}  // namespace pando::fabric::remote

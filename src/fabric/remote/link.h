@@ -3,7 +3,7 @@
 //
 // It begins with a socket and the handshake, comes back after a break, gives up in time, and keeps
 // the client's generation. How verbs travel once the client is let in is up to those who derive
-// from it: over the same socket (stream_link.h), or beside it (rdma/link.h).
+// from it: over the same socket (tcp), or beside it (rdma).
 #pragma once
 
 #include <poll.h>
@@ -19,7 +19,7 @@
 #include "fabric/remote/cluster.h"
 #include "task/worker.h"
 
-namespace pando::fabric::tcp {
+namespace pando::fabric::remote {
 
 // A batch under way: it ends with the last of its parts.
 struct Flight {
@@ -55,7 +55,7 @@ class Link {
     virtual void answered(Fencing& fencing, const Status& status) = 0;
     // WRITEs or atomics that were sent to the node may yet take effect, until something that goes
     // by a newer connection has.
-    virtual void unsettled(NodeId node) = 0;
+    virtual void left_in_doubt(NodeId node) = 0;
     // Who polls the link.
     virtual task::Worker& worker() const = 0;
 
@@ -162,4 +162,4 @@ class Link {
   std::optional<Error> last_failure_;
 };
 
-}  // namespace pando::fabric::tcp
+}  // namespace pando::fabric::remote

@@ -28,7 +28,7 @@ constexpr std::size_t kLongWriteBytes = 320;
 // Steps of the adversary are lines, those here are messages.
 constexpr std::uint64_t kLinesOfMessage = 4;
 
-class TcpSimulation final : public Simulation, private EventHandler, private tcp::BatchWatcher {
+class TcpSimulation final : public Simulation, private EventHandler, private remote::BatchWatcher {
  public:
   explicit TcpSimulation(const TcpSimOptions& options)
       : options_(options),
@@ -122,8 +122,8 @@ class TcpSimulation final : public Simulation, private EventHandler, private tcp
     mutable bool fenced = false;  // once it is: memory nodes do not remember all of them for ever
   };
 
-  tcp::TcpOptions client_options(Machine& machine) {
-    tcp::TcpOptions options;
+  remote::Options client_options(Machine& machine) {
+    remote::Options options;
     for (std::size_t i = 0; i < nodes_.size(); ++i) options.nodes.push_back(place_of(i));
     options.key = kKey;
     options.timeout = options_.timeout;

@@ -11,7 +11,7 @@ void StreamLink::let_in(const wire::Welcome& welcome) {
 }
 
 void StreamLink::send_waiting() {
-  for (Part& part : waiting()) {
+  for (remote::Part& part : waiting()) {
     wire::append_batch(outbox().bytes(), ++last_tag_, region_key_, *part.flight->batch, part.verbs);
     sent().push_back(std::move(part));
   }
@@ -21,7 +21,7 @@ void StreamLink::send_waiting() {
 bool StreamLink::take(const wire::Frame& frame, std::span<const std::byte> body) {
   if (frame.kind == wire::Kind::kRefusal) {  // shut out: it answers all that it has executed
     const Error why = refusal(body);
-    for (Part& part : sent()) waiting().push_back(std::move(part));
+    for (remote::Part& part : sent()) waiting().push_back(std::move(part));
     sent().clear();
     refused(why);
     return false;
@@ -30,7 +30,7 @@ bool StreamLink::take(const wire::Frame& frame, std::span<const std::byte> body)
     lost(Error(ErrorCode::kCorrupt, name() + " answers something that was not asked"));
     return false;
   }
-  Part part = std::move(sent().front());
+  remote::Part part = std::move(sent().front());
   sent().pop_front();
   if (part.flight->batch == nullptr) {
     owner().ended(std::move(part), {});

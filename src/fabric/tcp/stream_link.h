@@ -5,7 +5,7 @@
 
 namespace pando::fabric::tcp {
 
-class StreamLink final : public Link {
+class StreamLink final : public remote::Link {
  public:
   using Link::Link;
 

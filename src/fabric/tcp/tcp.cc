@@ -10,10 +10,12 @@
 namespace pando::fabric::tcp {
 namespace {
 
+using remote::Cluster;
+
 // A READ or WRITE must fit a message, with what stands around it.
 constexpr std::uint32_t kMaxLength = wire::kMaxBytes - 1024;
 
-class TcpEndpoint final : public LinkedEndpoint {
+class TcpEndpoint final : public remote::LinkedEndpoint {
  public:
   TcpEndpoint(const std::shared_ptr<Cluster>& cluster, task::Worker& worker)
       : LinkedEndpoint(cluster, worker, cluster->caps(),
@@ -26,7 +28,7 @@ class TcpEndpoint final : public LinkedEndpoint {
   TcpEndpoint& operator=(const TcpEndpoint&) = delete;
 
  private:
-  std::unique_ptr<Link> make_link(NodeId node, Link::Owner& owner) override {
+  std::unique_ptr<remote::Link> make_link(NodeId node, remote::Link::Owner& owner) override {
     return std::make_unique<StreamLink>(cluster(), node, owner);
   }
 };
@@ -57,10 +59,9 @@ class TcpFabric final : public Fabric {
 
 }  // namespace
 
-Result<std::unique_ptr<Fabric>> open_tcp(const TcpOptions& options) {
+Result<std::unique_ptr<Fabric>> open_tcp(const remote::Options& options) {
   Result<std::shared_ptr<Cluster>> cluster = Cluster::open(options, wire::Purpose::kVerbs,
                                                            {.line_atomic = true,
-                                                            .write_in_order = false,
                                                             .masked_cas = options.native_masked_cas,
                                                             .completes_inline = false,
                                                             .inline_limit = 4096});

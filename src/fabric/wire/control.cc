@@ -182,16 +182,16 @@ Status ControlLink::leave(std::chrono::milliseconds time) {
   return ask(last_tag_, time);
 }
 
-Result<Door> ControlLink::enter(std::chrono::milliseconds time) {
+Result<RdmaOffer> ControlLink::ask_for_rdma(std::chrono::milliseconds time) {
   const Deadline until = in(time);
   Bytes request;
-  append_empty(request, Kind::kEnter, ++last_tag_);
+  append_empty(request, Kind::kRdmaRequest, ++last_tag_);
   if (Status sent = send(std::move(request), until); !sent) return fail(sent.error());
   Result<Frame> frame = receive(until);
   if (!frame) return fail(frame.error());
-  Result<Door> door = parse_door(*frame, body(*frame));
+  Result<RdmaOffer> offer = parse_rdma_offer(*frame, body(*frame));
   inbox_.drop(sizeof(Frame) + frame->bytes);
-  return door;
+  return offer;
 }
 
 }  // namespace pando::fabric::wire

@@ -1,5 +1,5 @@
 // ControlLink: a connection for the few requests that wait for their answer: to come in, to have
-// memory handed over, to be shown a door, to fence a client, to stay, to leave. Blocks, each
+// memory handed over, to be offered RDMA, to fence a client, to stay, to leave. Blocks, each
 // request for no longer than it is told; a fence may also be begun, and its answer be asked for
 // later. Not thread-safe.
 #pragma once
@@ -39,7 +39,7 @@ class ControlLink {
   std::uint64_t begin_fence(ClientId client);
   std::optional<Status> answer(std::uint64_t number);
   // A way in by RDMA. REQUIRES: this is the purpose.
-  Result<Door> enter(std::chrono::milliseconds time);
+  Result<RdmaOffer> ask_for_rdma(std::chrono::milliseconds time);
 
  private:
   ControlLink(Socket socket, Place place) : socket_(std::move(socket)), place_(std::move(place)) {}

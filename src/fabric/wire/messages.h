@@ -14,8 +14,9 @@
 //                                        ←     Answer {results…} …, in the order of the batches
 //   Fence {client}, Stay {0 or 1}, Leave →
 //                                        ←     Done
-//   Enter                                →     (a client that comes for rdma)
-//                                        ←     Door {where, keys, a token}, or Done with an error
+//   RdmaRequest                          →     (a client that comes for rdma)
+//                                        ←     RdmaOffer {where, keys, a token}, or Done with an
+//                                        error
 //
 // Nothing but Hello and Proof is read from a client that has not been let in, and both are small.
 // docs/formats/wire.md has the bytes; messages.cc is where untrusted bytes are taken apart
@@ -45,21 +46,26 @@ inline constexpr std::uint64_t kMagic = 0x4552495757444e50;  // "PNDWWIRE"
 inline constexpr std::uint16_t kVersion = 2;                 // the newest
 inline constexpr std::uint16_t kOldestVersion = 2;           // still spoken
 
+// Every number that travels is written out: these, Purpose, VerbKind (verbs.h), and those of errors
+// (messages.cc). None is ever given to anything else; one that is not known is an error that says
+// which it was. tests/node/golden_bytes_test.cc pins all messages.
 enum class Kind : std::uint8_t {
   kHello = 1,
-  kChallenge,
-  kProof,
-  kWelcome,
-  kRefusal,
-  kBatch,
-  kAnswer,
-  kFence,
-  kLeave,
-  kDone,
-  kEnter,
-  kDoor,
-  kStay,
+  kChallenge = 2,
+  kProof = 3,
+  kWelcome = 4,
+  kRefusal = 5,
+  kBatch = 6,
+  kAnswer = 7,
+  kFence = 8,
+  kLeave = 9,
+  kDone = 10,
+  kRdmaRequest = 11,
+  kRdmaOffer = 12,
+  kStay = 13,
 };
+// Empty where it is not known.
+std::string_view name_of(Kind kind);
 
 struct Frame {
   std::uint32_t bytes = 0;  // behind this
@@ -91,10 +97,10 @@ struct Challenge {
 };
 
 enum class Purpose : std::uint8_t {
-  kVerbs = 1,  // batches over this connection
-  kMapping,    // the memory's descriptor and a pen, over a Unix socket; then nothing but Leave
-  kControl,    // fences alone: of a client that is not let in for anything else
-  kRdma,       // a door for verbs by RDMA, which are shut out when this connection ends
+  kVerbs = 1,    // batches over this connection
+  kMapping = 2,  // the memory's descriptor and a pen, over a Unix socket; then nothing but Leave
+  kControl = 3,  // fences alone: of a client that is not let in for anything else
+  kRdma = 4,     // verbs by RDMA, which are shut out when this connection ends
 };
 
 struct Proof {
@@ -125,7 +131,7 @@ static_assert(sizeof(Welcome) == 32 + 24 + 16);
 
 // How a client's verbs come in by RDMA: it connects to the address and shows the token, which is
 // good for one time.
-struct Door {
+struct RdmaOffer {
   std::array<std::byte, 16> address{};  // of IPv6, or of IPv4 as ::ffff:a.b.c.d
   std::uint16_t port = 0;
   std::uint8_t line_atomic = 0;  // 1: no line is ever torn
@@ -138,7 +144,7 @@ struct Door {
   std::uint32_t onchip_key = 0;
   base::Digest token{};
 };
-static_assert(sizeof(Door) == 24 + 16 + 8 + 32);
+static_assert(sizeof(RdmaOffer) == 24 + 16 + 8 + 32);
 
 // The private data of the RDMA connection.
 struct Ticket {
@@ -211,8 +217,8 @@ Status parse_status(std::span<const std::byte> body);
 // kInvalidArgument), and says so.
 Error parse_refusal(std::span<const std::byte> body, std::string_view key, const Hello& hello,
                     const Challenge& challenge);
-// The answer to Enter.
-Result<Door> parse_door(const Frame& frame, std::span<const std::byte> body);
+// The answer to an RdmaRequest.
+Result<RdmaOffer> parse_rdma_offer(const Frame& frame, std::span<const std::byte> body);
 
 // A Batch as the memory node sees it. The WRITEs' bytes are not copied.
 class Request {
@@ -239,7 +245,7 @@ class Request {
 // What an Answer's head says.
 struct AnswerHead {
   std::uint32_t executed = 0;  // that many verbs; the next one may have been, later ones were not
-  std::uint8_t error = 0;      // 0, or an ErrorCode + 1: then its text ends the body
+  std::uint8_t error = 0;      // 0, or the number of an ErrorCode: then its text ends the body
   std::uint8_t zero[3] = {};
   std::uint64_t text_bytes = 0;
 };

@@ -1,4 +1,4 @@
-#include "fabric/rdma/door.h"
+#include "fabric/rdma/acceptor.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -35,51 +35,52 @@ Result<SocketAddress> own_address(const wire::Place& place) {
 
 }  // namespace
 
-Result<std::unique_ptr<Door>> Door::open(const node::NodeMemory& memory, const wire::Place& place,
-                                         node::OnChipPlace onchip) {
+Result<std::unique_ptr<Acceptor>> Acceptor::open(const node::NodeMemory& memory,
+                                                 const wire::Place& place,
+                                                 node::OnChipPlace onchip) {
   auto channel = make_channel();
   if (!channel) return fail(channel.error());
   auto address = own_address(place);
   if (!address) return fail(address.error());
-  std::unique_ptr<Door> door(new Door(memory));
-  door->channel_ = std::move(*channel);
-  auto listener = make_id(*door->channel_);
+  std::unique_ptr<Acceptor> acceptor(new Acceptor(memory));
+  acceptor->channel_ = std::move(*channel);
+  auto listener = make_id(*acceptor->channel_);
   if (!listener) return fail(listener.error());
-  door->listener_ = std::move(*listener);
-  if (rdma_bind_addr(door->listener_.get(), address->get()) != 0 ||
-      rdma_listen(door->listener_.get(), kBacklog) != 0) {
+  acceptor->listener_ = std::move(*listener);
+  if (rdma_bind_addr(acceptor->listener_.get(), address->get()) != 0 ||
+      rdma_listen(acceptor->listener_.get(), kBacklog) != 0) {
     return fail(rdma_error(address->to_string(), errno));
   }
-  if (door->listener_->verbs == nullptr) {
+  if (acceptor->listener_->verbs == nullptr) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("{} is the address of no one RDMA device: give that of one",
                             address->to_string()));
   }
-  auto device = Device::of(*door->listener_);
+  auto device = Device::of(*acceptor->listener_);
   if (!device) return fail(device.error());
-  door->device_ = std::move(*device);
+  acceptor->device_ = std::move(*device);
 
-  auto main = door->device_->reg(memory.data(), memory.bytes(), kAccess);
+  auto main = acceptor->device_->reg(memory.data(), memory.bytes(), kAccess);
   if (!main) return fail(main.error());
-  door->memory_ = std::move(*main);
-  door->queue_.reset(ibv_create_cq(door->device_->context(), 1, nullptr, nullptr, 0));
-  if (door->queue_ == nullptr) return fail(rdma_error(door->device_->name(), errno));
+  acceptor->memory_ = std::move(*main);
+  acceptor->queue_.reset(ibv_create_cq(acceptor->device_->context(), 1, nullptr, nullptr, 0));
+  if (acceptor->queue_ == nullptr) return fail(rdma_error(acceptor->device_->name(), errno));
 
-  if (Status offered = door->offer_onchip(onchip); !offered) return fail(offered.error());
-  wire::Door& offer = door->offer_;
-  offer.address = bytes_of(rdma_get_local_addr(door->listener_.get()));
-  offer.port = ntohs(rdma_get_src_port(door->listener_.get()));
+  if (Status offered = acceptor->offer_onchip(onchip); !offered) return fail(offered.error());
+  wire::RdmaOffer& offer = acceptor->offer_;
+  offer.address = bytes_of(rdma_get_local_addr(acceptor->listener_.get()));
+  offer.port = ntohs(rdma_get_src_port(acceptor->listener_.get()));
   // Cards move whole lines. Soft-RoCE copies word by word, and one copy ends before the next begins
   // only where there is one processor to copy.
-  offer.line_atomic = !door->device_->is_software() || sysconf(_SC_NPROCESSORS_ONLN) == 1;
-  offer.masked_cas = door->device_->masked_cas() ? 1 : 0;
+  offer.line_atomic = !acceptor->device_->is_software() || sysconf(_SC_NPROCESSORS_ONLN) == 1;
+  offer.masked_cas = acceptor->device_->masked_cas() ? 1 : 0;
   offer.knows_mtu = 1;
   offer.memory_at = reinterpret_cast<std::uint64_t>(memory.data());
-  offer.memory_key = door->memory_->rkey;
-  return door;
+  offer.memory_key = acceptor->memory_->rkey;
+  return acceptor;
 }
 
-Status Door::offer_onchip(node::OnChipPlace place) {
+Status Acceptor::offer_onchip(node::OnChipPlace place) {
   if (node_.onchip_bytes() == 0) return {};
   const bool must = place == node::OnChipPlace::kCard;
   if (must || (place == node::OnChipPlace::kAutomatic && !node_.outlives_process())) {
@@ -104,29 +105,29 @@ Status Door::offer_onchip(node::OnChipPlace place) {
   return {};
 }
 
-Door::~Door() { (void)close(); }
+Acceptor::~Acceptor() { (void)close(); }
 
-Status Door::close() {
-  guests_.clear();
+Status Acceptor::close() {
+  grants_.clear();
   if (card_ == nullptr) return {};
   const Status back = node::move_back(node_, *card_);
   card_.reset();
   return back;
 }
 
-wire::Place Door::place() const {
+wire::Place Acceptor::place() const {
   const std::string text = make_address(offer_.address, offer_.port).to_string();
   return wire::parse_place(text).value_or(wire::Place{});
 }
 
-Door::Invitation Door::invite() {
-  Invitation made{.guest = ++last_guest_, .door = offer_};
-  base::fill_random(made.door.token);
-  guests_.emplace(made.guest, Invited{.token = made.door.token, .came = false, .connection = {}});
+Acceptor::Grant Acceptor::grant() {
+  Grant made{.id = ++last_grant_, .offer = offer_};
+  base::fill_random(made.offer.token);
+  grants_.emplace(made.id, Granted{.token = made.offer.token, .came = false, .connection = {}});
   return made;
 }
 
-void Door::serve() {
+void Acceptor::serve() {
   Event event;
   while (next_event(*channel_, event)) {
     if (event.type == RDMA_CM_EVENT_CONNECT_REQUEST) {
@@ -137,29 +138,29 @@ void Door::serve() {
     }
     if (event.type == RDMA_CM_EVENT_ESTABLISHED || event.id == listener_.get()) continue;
     // It went, or did not come to the end. Its token is used up.
-    for (auto& [guest, invited] : guests_) {
-      if (invited.connection && invited.connection->id.get() == event.id) {
-        invited.connection.reset();
+    for (auto& [number, granted] : grants_) {
+      if (granted.connection && granted.connection->id.get() == event.id) {
+        granted.connection.reset();
       }
     }
   }
 }
 
-void Door::answer(Owned<rdma_cm_id> id, const wire::Ticket& ticket) {
-  for (auto& [guest, invited] : guests_) {
-    if (ticket.magic != wire::kMagic || invited.came) continue;
-    if (!base::same(invited.token, ticket.token)) continue;
-    invited.came = true;
+void Acceptor::answer(Owned<rdma_cm_id> id, const wire::Ticket& ticket) {
+  for (auto& [number, granted] : grants_) {
+    if (ticket.magic != wire::kMagic || granted.came) continue;
+    if (!base::same(granted.token, ticket.token)) continue;
+    granted.came = true;
     Owned<ibv_qp> pair = let_in(*id, ticket.mtu);
     if (pair == nullptr) break;
-    invited.connection.emplace(std::move(id), std::move(pair));
+    granted.connection.emplace(std::move(id), std::move(pair));
     return;
   }
   rdma_reject(id.get(), nullptr, 0);
 }
 
 // nullptr: it cannot come in.
-Owned<ibv_qp> Door::let_in(rdma_cm_id& id, std::uint32_t mtu) {
+Owned<ibv_qp> Acceptor::let_in(rdma_cm_id& id, std::uint32_t mtu) {
   const std::optional<ibv_mtu> limit = mtu == 0 ? IBV_MTU_4096 : find_mtu(mtu);
   if (id.verbs != device_->context() || !limit) return nullptr;
   Result<Owned<ibv_qp>> pair = make_pair(*device_, *queue_,
@@ -176,6 +177,12 @@ Owned<ibv_qp> Door::let_in(rdma_cm_id& id, std::uint32_t mtu) {
   answer.qp_num = (*pair)->qp_num;
   if (rdma_accept(&id, &answer) != 0) return nullptr;
   return std::move(*pair);
+}
+
+node::OpenRdmaAccess acceptor_at(wire::Place place, node::OnChipPlace onchip) {
+  return [place = std::move(place), onchip](const node::NodeMemory& memory) {
+    return Acceptor::open(memory, place, onchip);
+  };
 }
 
 }  // namespace pando::fabric::rdma
