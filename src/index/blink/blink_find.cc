@@ -114,28 +114,32 @@ bool BLink<K>::route_cached(View key, std::uint8_t level, Route<K>& route) {
 }
 
 template <class K>
-Route<K> BLink<K>::same_route(const Route<K>& route) const {
-  return {route.node, NodeHandle<K>(route.parent.get(), false), route.slot, route.fresh};
+bool BLink<K>::known_route(View key, Route<K>& route) {
+  return route_cached(key, 0, route);
 }
 
 template <class K>
-bool BLink<K>::advance(Route<K>& route) const {
-  if (!route.parent) return false;
-  if (route.slot + 1 < route.parent->count()) {
-    ++route.slot;
-  } else {
-    const CacheNode* next =
-        route.parent->has_high() ? cache_.find(route.parent->sibling()) : nullptr;
-    if (next == nullptr || next->count() == 0) return false;
-    route.parent = NodeHandle<K>(next, false);
-    route.slot = 0;
+Task<Result<Route<K>>> BLink<K>::find_route(Operation& op, View key) {
+  return route(op, key, 0);
+}
+
+// REQUIRES: `route` outlives `next`, where its parent is its own.
+template <class K>
+bool BLink<K>::next_route(const Route<K>& route, Route<K>& next) const {
+  const CacheNode* parent = route.parent.get();
+  if (parent == nullptr) return false;
+  std::size_t slot = route.slot + 1;
+  if (slot == parent->count()) {
+    parent = parent->has_high() ? cache_.find(parent->sibling()) : nullptr;
+    if (parent == nullptr || parent->count() == 0) return false;
+    slot = 0;
   }
-  route.node = route.parent->child(route.slot);
+  next = {parent->child(slot), NodeHandle<K>(parent, false), slot};
   return true;
 }
 
 template <class K>
-std::optional<NodeRef> BLink<K>::next_child(const Route<K>& route, View key) const {
+std::optional<NodeRef> BLink<K>::next_leaf(const Route<K>& route, View key) const {
   if (!route.parent) return NodeRef{};
   if (route.slot + 1 < route.parent->count()) return route.parent->child(route.slot + 1);
   if (!route.parent->has_high()) return NodeRef{};
@@ -144,16 +148,45 @@ std::optional<NodeRef> BLink<K>::next_child(const Route<K>& route, View key) con
   return next->child(0);
 }
 
+// How wide children of an inner node are on average; `otherwise` where it does not tell.
 template <class K>
-std::optional<typename BLink<K>::Extent> BLink<K>::extent(const Route<K>& route) const {
-  if (!route.parent) return std::nullopt;
-  const View low = route.parent->key(route.slot);
-  if (route.slot + 1 < route.parent->count()) {
-    return Extent{low, route.parent->key(route.slot + 1), route.parent->child(route.slot + 1)};
+static double average_width(const CachedNode<K>& parent, double otherwise) {
+  if constexpr (K::kType == KeyType::kInteger) {
+    const std::size_t widths = parent.has_high() ? parent.count() : parent.count() - 1;
+    if (widths == 0) return otherwise;
+    return static_cast<double>(parent.key(widths) - parent.key(0)) / static_cast<double>(widths);
   }
-  const CacheNode* next = route.parent->has_high() ? cache_.find(route.parent->sibling()) : nullptr;
-  if (next == nullptr || next->count() == 0 || !(low < next->key(0))) return std::nullopt;
-  return Extent{low, next->key(0), next->child(0)};
+  return otherwise;
+}
+
+template <class K>
+auto BLink<K>::extent(const Route<K>& route) const -> std::optional<Extent> {
+  const CacheNode* const parent = route.parent.get();
+  if (parent == nullptr) return std::nullopt;
+  Extent extent{parent->key(route.slot), {}, {}};
+  if (route.slot + 1 < parent->count()) {
+    extent.high = parent->key(route.slot + 1);
+    extent.next = parent->child(route.slot + 1);
+  } else {
+    const CacheNode* next = parent->has_high() ? cache_.find(parent->sibling()) : nullptr;
+    if (next == nullptr || next->count() == 0 || !(extent.low < next->key(0))) return std::nullopt;
+    extent.high = next->key(0);
+    extent.next = next->child(0);
+  }
+  if constexpr (K::kType == KeyType::kInteger) {
+    extent.usual_width = average_width(*parent, static_cast<double>(extent.high - extent.low));
+  }
+  return extent;
+}
+
+template <class K>
+std::optional<typename K::View> BLink<K>::long_fence(const Route<K>& route,
+                                                     const Cell& high) const {
+  if (!route.parent) return std::nullopt;
+  const std::size_t next = route.slot + 1;
+  const bool known = next < route.parent->count() || route.parent->has_high();
+  if (!known || route.parent->cell(next) != high) return std::nullopt;
+  return route.parent->key(next);
 }
 
 template <class K>
@@ -384,24 +417,6 @@ Task<Result<bool>> BLink<K>::heal(Operation& op, const NodeRef& ref, std::uint8_
     if (Status done = co_await locks_.unlock(op, lock); !done) co_return fail(done.error());
     co_return true;
   }
-}
-
-template <class K>
-bool BLink<K>::believable(const Route<K>& route, View key, std::uint8_t level,
-                          std::byte* bytes) const {
-  const Node<K> node(bytes, node_bytes(level));
-  return judge(node, level, route.node) == Verdict::kGood && covers(route, key, node);
-}
-
-template <class K>
-bool BLink<K>::covers(const Route<K>& route, View key, Node<K> node) const {
-  if (!node.has(kHasHigh) || mutated(Mutant::kNoFenceCheck)) return true;
-  const Cell high = node.high();
-  if (!K::is_long(high)) return key < K::short_key(high);
-  if (!route.parent) return false;
-  const std::size_t next = route.slot + 1;
-  const bool known = next < route.parent->count() || route.parent->has_high();
-  return known && route.parent->cell(next) == high && key < route.parent->key(next);
 }
 
 template <class K>

@@ -44,12 +44,8 @@ Task<Result<bool>> BLink<K>::reaches(Operation& op, Node<K> node, View key, cons
   if (!node.has(kHasHigh)) co_return true;
   const Cell high = node.high();
   if (!K::is_long(high)) co_return key < K::short_key(high);
-  if (route != nullptr && route->parent) {
-    const std::size_t next = route->slot + 1;
-    if ((next < route->parent->count() || route->parent->has_high()) &&
-        route->parent->cell(next) == high) {
-      co_return key < route->parent->key(next);
-    }
+  if (route != nullptr) {
+    if (const std::optional<View> fence = long_fence(*route, high)) co_return key < *fence;
   }
   Result<Owned> whole = co_await whole_key(op, high);
   if (!whole) co_return fail(whole.error());

@@ -30,6 +30,7 @@
 #include "index/blink/blink.h"
 #include "index/blink/leaf_fill.h"
 #include "index/blink/leaf_tree_options.h"
+#include "index/blink/router.h"
 #include "index/common/items.h"
 #include "index/index.h"
 
@@ -40,10 +41,12 @@ class LeafTree : public Tree, protected Leaves<K> {
  public:
   using Options = LeafTreeOptions<typename L::Geometry>;
 
-  LeafTree(pool::ComputeNode& node, const pool::IndexRecord& record, const Options& options);
+  // `router`, if given, outlives the tree; else its own inner nodes are the router.
+  LeafTree(pool::ComputeNode& node, const pool::IndexRecord& record, const Options& options,
+           Router<K>* router = nullptr);
 
-  // The leaves that the cache names for the range are read in one batch; each is used as long as it
-  // continues where the one before it ends.
+  // The leaves that the router names for the range are read in one batch; each is used as long as
+  // it continues where the one before it ends.
   Task<Status> scan(Operation& op, Key from, std::size_t limit, std::vector<Entry>& out) override;
   Task<Status> create(Operation& op) override;
   Task<Status> destroy(pool::Session& session) override;
@@ -100,7 +103,7 @@ class LeafTree : public Tree, protected Leaves<K> {
   // Appends counts, and parts of the compute side's memory.
   virtual void add_stats(IndexStats& /*stats*/) const {}
 
-  // What a scan is after in a leaf that the cache knows from end to end (BLink::Extent): the keys
+  // What a scan is after in a leaf that the router knows from end to end (Router::Extent): the keys
   // [from, to), of [low, high).
   struct LeafPart {
     NodeRef leaf;
@@ -122,6 +125,11 @@ class LeafTree : public Tree, protected Leaves<K> {
 
   BLink<K>& tree() { return tree_; }
   const BLink<K>& tree() const { return tree_; }
+  Router<K>& router() const { return router_; }
+  // Whether the key lies below the leaf's high fence, as far as one can tell without a READ.
+  bool covers(const Route<K>& route, View key, Node<K> leaf) const;
+  // Whether an image of the whole leaf that the route leads to may be believed, and is the key's.
+  bool believable(const Route<K>& route, View key, std::byte* image) const;
   L leaf_at(std::byte* bytes) const { return L(bytes, options_.leaf); }
   // The integer key, or a hash of the byte-string key.
   std::uint64_t key_word(View key) const {
@@ -173,7 +181,7 @@ class LeafTree : public Tree, protected Leaves<K> {
     NodeRef ref;
     fabric::Buffer image;
     bool whole = true;  // else only what read_part() brought
-    // Integer keys, where the cache knows the leaf from end to end:
+    // Integer keys, where the router knows the leaf from end to end:
     std::optional<LeafPart> part = {};
     double usual_width = 0;  // of its parent's leaves
     // Once the part is believed: where its keys stand.
@@ -213,6 +221,7 @@ class LeafTree : public Tree, protected Leaves<K> {
 
   const Options options_;
   BLink<K> tree_;
+  Router<K>& router_;
   LeafFill fill_;
 };
 

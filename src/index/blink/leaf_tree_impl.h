@@ -14,9 +14,10 @@ namespace pando::index {
 
 template <class K, class L>
 LeafTree<K, L>::LeafTree(pool::ComputeNode& node, const pool::IndexRecord& record,
-                         const Options& options)
+                         const Options& options, Router<K>* router)
     : options_(options),
       tree_(node, record, options.tree, *this),
+      router_(router != nullptr ? *router : tree_),
       fill_(leaf_at(nullptr).capacity()) {}
 
 template <class K, class L>
@@ -63,6 +64,23 @@ IndexStats LeafTree<K, L>::stats() const {
   add_stats(stats);
   for (const auto& [part, bytes] : stats.compute.parts) stats.compute.bytes += bytes;
   return stats;
+}
+
+// --- Routes ---
+
+template <class K, class L>
+bool LeafTree<K, L>::covers(const Route<K>& route, View key, Node<K> leaf) const {
+  if (!leaf.has(kHasHigh) || mutated(Mutant::kNoFenceCheck)) return true;
+  const Cell high = leaf.high();
+  if (!K::is_long(high)) return key < K::short_key(high);
+  const std::optional<View> fence = router_.long_fence(route, high);
+  return fence && key < *fence;
+}
+
+template <class K, class L>
+bool LeafTree<K, L>::believable(const Route<K>& route, View key, std::byte* image) const {
+  const Node<K> leaf(image, leaf_bytes());
+  return tree_.judge(leaf, 0, route.node) == Verdict::kGood && covers(route, key, leaf);
 }
 
 // --- Entries ---
@@ -354,16 +372,12 @@ template <class K, class L>
 bool LeafTree<K, L>::plan(Ahead& ahead, const Route<K>& route, View cursor,
                           LeafForecast& forecast) const {
   if constexpr (K::kType == KeyType::kInteger) {
-    const auto extent = tree_.extent(route);
+    const auto extent = router_.extent(route);
     if (!extent || extent->high <= cursor) return true;
     LeafPart part{route.node, extent->next, extent->low, extent->high, {}, {}};
     part.from = std::max(cursor, extent->low);
-    const CachedNode<K>& parent = *route.parent.get();
-    const std::size_t widths = parent.has_high() ? parent.count() : parent.count() - 1;
     const auto width = static_cast<double>(part.high - part.low);
-    ahead.usual_width = widths == 0 ? width
-                                    : static_cast<double>(parent.key(widths) - parent.key(0)) /
-                                          static_cast<double>(widths);
+    ahead.usual_width = extent->usual_width;
     const std::uint64_t rest = part.high - part.from;
     const double look =
         forecast.look(static_cast<double>(rest), fill_.density(width, ahead.usual_width));
@@ -376,7 +390,7 @@ bool LeafTree<K, L>::plan(Ahead& ahead, const Route<K>& route, View cursor,
   }
 }
 
-// Reads the leaves that the cache names from the route's on, as many as the scan is expected to
+// Reads the leaves that the router names from the route's on, as many as the scan is expected to
 // need, in one round trip.
 template <class K, class L>
 Task<Status> LeafTree<K, L>::read_ahead(Operation& op, const Route<K>& route, View cursor,
@@ -390,16 +404,18 @@ Task<Status> LeafTree<K, L>::read_ahead(Operation& op, const Route<K>& route, Vi
   }
   LeafForecast forecast(missing);
   fabric::Batch batch(op.cost());
-  Route<K> next = tree_.same_route(route);
-  bool more = true;
-  do {
+  Route<K> next;
+  const Route<K>* at = &route;
+  for (bool more = true; more;) {
     Ahead& ahead = leaves.emplace_back();
-    ahead.ref = next.node;
+    ahead.ref = at->node;
     ahead.image = op.buffer(leaf_bytes());
-    more = plan(ahead, next, cursor, forecast);
+    more = plan(ahead, *at, cursor, forecast) && leaves.size() < most;
     ahead.whole = !ahead.part || !read_part(batch, *ahead.part, ahead.image.data());
     if (ahead.whole) batch.read(ahead.ref.address, ahead.image.data(), leaf_bytes());
-  } while (more && leaves.size() < most && tree_.advance(next));
+    more = more && router_.next_route(*at, next);
+    at = &next;
+  }
   co_return co_await op.submit(batch);
 }
 
@@ -469,17 +485,16 @@ Task<Status> LeafTree<K, L>::scan(Operation& op, Key from, std::size_t limit,
     const std::size_t missing = limit - (out.size() - already);
     std::vector<Ahead> leaves;
     Route<K> route;
-    if (tree_.route_cached(*cursor, 0, route)) {
+    if (router_.known_route(*cursor, route)) {
       Status read = co_await read_ahead(op, route, *cursor, missing, leaves);
       if (!read) co_return read;
       Ahead& first = leaves.front();
-      const Verdict verdict = !first.whole ? judge(first)
-                              : tree_.believable(route, *cursor, 0, first.image.data())
-                                  ? Verdict::kGood
-                                  : Verdict::kStale;
+      const Verdict verdict = !first.whole                                     ? judge(first)
+                              : believable(route, *cursor, first.image.data()) ? Verdict::kGood
+                                                                               : Verdict::kStale;
       if (verdict != Verdict::kGood) {
         op.count_retry();
-        if (verdict != Verdict::kTorn) tree_.misled(route);
+        if (verdict != Verdict::kTorn) router_.misled(route);
         leaves.clear();
       }
     }

@@ -25,8 +25,9 @@ std::size_t hotspot_bytes(pool::ComputeNode& node, const Options& options) {
 }  // namespace
 
 template <class K>
-Chime<K>::Chime(pool::ComputeNode& node, const pool::IndexRecord& record, const Options& options)
-    : Base(node, record, options),
+Chime<K>::Chime(pool::ComputeNode& node, const pool::IndexRecord& record, const Options& options,
+                Router<K>* router)
+    : Base(node, record, options, router),
       options_(options),
       hotspots_(node.budget(), node.limbo(), LineNumbers::of(node.fabric()),
                 hotspot_bytes(node, options)) {}

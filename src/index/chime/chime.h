@@ -29,7 +29,8 @@ namespace pando::index::chime {
 template <class K>
 class Chime final : public LeafTree<K, Leaf<K>> {
  public:
-  Chime(pool::ComputeNode& node, const pool::IndexRecord& record, const Options& options);
+  Chime(pool::ComputeNode& node, const pool::IndexRecord& record, const Options& options,
+        Router<K>* router = nullptr);
 
   Task<Result<std::string>> get(Operation& op, Key key) override;
   Task<Status> put(Operation& op, Key key, std::string_view value, PutMode mode) override;
@@ -39,12 +40,14 @@ class Chime final : public LeafTree<K, Leaf<K>> {
 
  private:
   using Base = LeafTree<K, Leaf<K>>;
+  using Base::covers;
   using Base::finish_multi_get;
   using Base::item_of;
   using Base::key_word;
   using Base::kNewEntry;
   using Base::leaf_at;
   using Base::prepare;
+  using Base::router;
   using Base::set;
   using Base::split;
   using Base::tree;

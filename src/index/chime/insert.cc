@@ -44,13 +44,13 @@ Task<Result<std::optional<typename Chime<K>::Seen>>> Chime<K>::lock_fast(
   const bool may_be_hot = purpose == Purpose::kUpdate || purpose == Purpose::kPut;
   if (may_be_hot) expect(wanted);
   Route<K> route;
-  if (!tree().route_cached(wanted.key, 0, route)) {
-    Result<Route<K>> routed = co_await tree().route(op, wanted.key, 0);
+  if (!router().known_route(wanted.key, route)) {
+    Result<Route<K>> routed = co_await router().find_route(op, wanted.key);
     if (!routed) co_return fail(routed.error());
     if (routed->unposted) co_return Answer(std::nullopt);  // the slow way sees to it
     route = std::move(*routed);
   }
-  const std::optional<NodeRef> next = tree().next_child(route, wanted.key);
+  const std::optional<NodeRef> next = router().next_leaf(route, wanted.key);
   const bool may_insert = purpose == Purpose::kInsert || purpose == Purpose::kPut;
   const bool map_first = may_insert && options_.vacancy && !locks.options().lock_with_read;
   const bool whole = may_insert && !options_.vacancy;
@@ -84,8 +84,8 @@ Task<Result<std::optional<typename Chime<K>::Seen>>> Chime<K>::lock_fast(
   bool right_leaf = true;
   if (good && seen.known == geometry.span) {
     const Verdict verdict = tree().judge(leaf, 0, route.node);
-    right_leaf = verdict == Verdict::kTorn ||
-                 (verdict == Verdict::kGood && tree().covers(route, wanted.key, leaf));
+    right_leaf =
+        verdict == Verdict::kTorn || (verdict == Verdict::kGood && covers(route, wanted.key, leaf));
     good = right_leaf && verdict == Verdict::kGood && !leaf.has(kAbsorbing) && !leaf.has(kLeaving);
   } else if (good) {
     const Sight sight = judge(wanted, route, next, leaf);
@@ -95,7 +95,7 @@ Task<Result<std::optional<typename Chime<K>::Seen>>> Chime<K>::lock_fast(
   if (good) co_return Answer(std::move(seen));
   if (Status done = co_await locks.unlock(op, lock); !done) co_return fail(done.error());
   op.count_retry();
-  if (!right_leaf) tree().misled(route);
+  if (!right_leaf) router().misled(route);
   co_return Answer(std::nullopt);
 }
 

@@ -36,13 +36,13 @@ template <class K>
 typename Chime<K>::Sight Chime<K>::judge(const Wanted& wanted, const Route<K>& route,
                                          const std::optional<NodeRef>& next, Leaf<K> leaf) const {
   std::uint16_t version = 0;
-  bool covers = false;
+  bool reaches = false;
   if (needs_header(next)) {
     if (leaf.judge_header(tree().index_id(), 0, route.node) != Verdict::kGood) {
       return Sight::kElsewhere;
     }
     version = static_cast<std::uint16_t>(leaf.Node<K>::version() & Leaf<K>::kVersionMask);
-    covers = tree().covers(route, wanted.key, leaf);
+    reaches = covers(route, wanted.key, leaf);
   } else {
     const std::size_t r = options_.leaf.replica_for(wanted.home);
     const bool same_life = leaf.replica_birth(r) == route.node.birth && !leaf.replica_dead(r);
@@ -50,14 +50,14 @@ typename Chime<K>::Sight Chime<K>::judge(const Wanted& wanted, const Route<K>& r
     version = leaf.replica_version(r);
     if constexpr (K::kType == KeyType::kInteger) {
       if (!options_.sibling_validation) {
-        covers = !leaf.replica_has_next(r) || wanted.key < leaf.replica_fence(r);
+        reaches = !leaf.replica_has_next(r) || wanted.key < leaf.replica_fence(r);
       }
     }
-    if (options_.sibling_validation) covers = leaf.replica_sibling(r) == *next;
-    if (mutated(Mutant::kNoReplicaCheck)) covers = true;
+    if (options_.sibling_validation) reaches = leaf.replica_sibling(r) == *next;
+    if (mutated(Mutant::kNoReplicaCheck)) reaches = true;
   }
   if (!leaf.neighbourhood_agrees(wanted.home, version)) return Sight::kTorn;
-  return covers ? Sight::kGood : Sight::kElsewhere;
+  return reaches ? Sight::kGood : Sight::kElsewhere;
 }
 
 // --- Speculation ---
@@ -103,8 +103,8 @@ Task<Result<typename Chime<K>::Seen>> Chime<K>::look(Operation& op, const Wanted
   const Leaf<K> leaf = leaf_at(image);
   Route<K> route;
   expect(wanted);
-  if (!tree().route_cached(wanted.key, 0, route)) {
-    Result<Route<K>> routed = co_await tree().route(op, wanted.key, 0);
+  if (!router().known_route(wanted.key, route)) {
+    Result<Route<K>> routed = co_await router().find_route(op, wanted.key);
     if (!routed) co_return fail(routed.error());
     route = std::move(*routed);
   }
@@ -116,7 +116,7 @@ Task<Result<typename Chime<K>::Seen>> Chime<K>::look(Operation& op, const Wanted
     if (right_guess(wanted, *guess, leaf)) co_return Seen{route.node, 0, guess->entry, {}};
     wrong_guesses_.fetch_add(1, std::memory_order_relaxed);
   }
-  const std::optional<NodeRef> next = tree().next_child(route, wanted.key);
+  const std::optional<NodeRef> next = router().next_leaf(route, wanted.key);
   const std::size_t count = options_.leaf.neighbourhood;
   const NodeParts parts = parts_for(wanted, count, needs_header(next));
   for (int tries = 0; tries < kTornRetries; ++tries) {
@@ -127,7 +127,7 @@ Task<Result<typename Chime<K>::Seen>> Chime<K>::look(Operation& op, const Wanted
     if (sight == Sight::kGood) co_return Seen{route.node, count, {}, {}};
     op.count_retry();
     if (sight == Sight::kElsewhere) {
-      tree().misled(route);
+      router().misled(route);
       break;
     }
     co_await op.worker().yield();
@@ -227,11 +227,11 @@ Task<Status> Chime<K>::multi_get(Operation& op, std::span<const Key> keys,
     for (std::size_t i = begin; i < end; ++i) {
       const Wanted wanted = want(K::view(keys[i]));
       Route<K> route;
-      if (!tree().route_cached(wanted.key, 0, route)) {
+      if (!router().known_route(wanted.key, route)) {
         unfinished.alone.push_back(i);
         continue;
       }
-      std::optional<NodeRef> next = tree().next_child(route, wanted.key);
+      std::optional<NodeRef> next = router().next_leaf(route, wanted.key);
       planned.push_back({i, wanted, std::move(route), next, op.buffer(options_.leaf.bytes)});
       parts_for(wanted, options_.leaf.neighbourhood, needs_header(next))
           .read(batch, planned.back().route.node.address, planned.back().image.data());
@@ -242,7 +242,7 @@ Task<Status> Chime<K>::multi_get(Operation& op, std::span<const Key> keys,
       const Leaf<K> leaf = leaf_at(plan.image.data());
       const Sight sight = judge(plan.wanted, plan.route, plan.next, leaf);
       if (sight != Sight::kGood) {
-        if (sight == Sight::kElsewhere) tree().misled(plan.route);
+        if (sight == Sight::kElsewhere) router().misled(plan.route);
         op.count_retry();
         unfinished.alone.push_back(plan.key);
         continue;

@@ -8,13 +8,13 @@ namespace pando::index::sherman {
 template <class K>
 Task<Status> Sherman<K>::read_leaf(Operation& op, View key, std::byte* into) {
   Route<K> route;
-  if (tree().route_cached(key, 0, route)) {
+  if (router().known_route(key, route)) {
     fabric::Batch batch(op.cost());
     batch.read(route.node.address, into, leaf_bytes());
     if (Status read = co_await op.submit(batch); !read) co_return read;
-    if (tree().believable(route, key, 0, into)) co_return Status{};
+    if (believable(route, key, into)) co_return Status{};
     op.count_retry();
-    tree().misled(route);
+    router().misled(route);
   }
   Result<Found<K>> found = co_await tree().read(op, key, 0, into);
   co_return found ? Status{} : fail(found.error());
@@ -103,7 +103,7 @@ Task<Status> Sherman<K>::multi_get(Operation& op, std::span<const Key> keys,
     std::size_t end = begin;
     for (; end < keys.size() && buffers.size() < kLeavesAtOnce; ++end) {
       Route<K> route;
-      if (!tree().route_cached(K::view(keys[end]), 0, route)) {
+      if (!router().known_route(K::view(keys[end]), route)) {
         unfinished.alone.push_back(end);
         continue;
       }
@@ -118,8 +118,8 @@ Task<Status> Sherman<K>::multi_get(Operation& op, std::span<const Key> keys,
 
     for (const Planned& plan : planned) {
       const View key = K::view(keys[plan.key]);
-      if (!tree().believable(plan.route, key, 0, buffers[plan.leaf].data())) {
-        tree().misled(plan.route);
+      if (!believable(plan.route, key, buffers[plan.leaf].data())) {
+        router().misled(plan.route);
         op.count_retry();
         unfinished.alone.push_back(plan.key);
         continue;

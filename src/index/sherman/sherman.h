@@ -41,6 +41,7 @@ class Sherman final : public LeafTree<K, Leaf<K>> {
                          std::span<std::optional<std::string>> values) override;
 
  private:
+  using Base::believable;
   using Base::finish_multi_get;
   using Base::item_of;
   using Base::key_word;
@@ -48,6 +49,7 @@ class Sherman final : public LeafTree<K, Leaf<K>> {
   using Base::leaf_at;
   using Base::leaf_bytes;
   using Base::prepare;
+  using Base::router;
   using Base::set;
   using Base::split;
   using Base::tree;
