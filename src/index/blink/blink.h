@@ -207,6 +207,11 @@ class BLink final : public Router<K> {
   std::size_t cache_bytes() const { return cache_.bytes(); }
 
  private:
+  // A torn read is read again at once, for so long; then one sees to whoever left the node so.
+  static constexpr int kTornRetries = 64;
+  // Restarts before even the root is read anew.
+  static constexpr int kRestartsBeforeRoot = 3;
+
   enum class LoadOutcome : std::uint8_t { kLoaded, kDead, kStale };
   struct Loaded {
     LoadOutcome outcome = LoadOutcome::kStale;
@@ -219,6 +224,9 @@ class BLink final : public Router<K> {
   // above knows. kNotFound: the tree has no such level.
   Task<Result<Route<K>>> route(Operation& op, View key, std::uint8_t level, bool strict = false);
 
+  static constexpr std::uint64_t root_check(std::uint64_t word) {
+    return (word * 0x9e3779b97f4a7c15u) >> 32;
+  }
   bool cached_root(Root& root) const;
   void remember_root(const Root& root);
   void forget_root();
@@ -282,5 +290,8 @@ class BLink final : public Router<K> {
   std::atomic<std::uint64_t> root_word_{0};
   std::atomic<std::uint64_t> root_rest_{0};
 };
+
+extern template class BLink<IntKeys>;  // blink.cc
+extern template class BLink<ByteKeys>;
 
 }  // namespace pando::index

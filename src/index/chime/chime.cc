@@ -5,11 +5,11 @@
 
 #include "index/blink/leaf_tree_impl.h"
 #include "index/blink/leaf_tree_kind.h"
-
-namespace pando::index {
-template class LeafTree<IntKeys, chime::Leaf<IntKeys>>;
-template class LeafTree<ByteKeys, chime::Leaf<ByteKeys>>;
-}  // namespace pando::index
+#include "index/chime/erase_impl.h"
+#include "index/chime/insert_impl.h"
+#include "index/chime/scan_impl.h"
+#include "index/chime/search_impl.h"
+#include "index/chime/split_impl.h"
 
 namespace pando::index::chime {
 
@@ -66,7 +66,6 @@ const Kind& kind() {
   return kKind;
 }
 
-// Of the members, those defined in this file.
 template class Chime<IntKeys>;
 template class Chime<ByteKeys>;
 

@@ -1,4 +1,6 @@
 // BLink, the part about long keys: cells, items, fences.
+#pragma once
+
 #include <algorithm>
 #include <cstring>
 
@@ -110,9 +112,5 @@ Task<Result<std::optional<std::vector<InnerEntry<K>>>>> BLink<K>::entries(Operat
   std::ranges::sort(found, {}, &InnerEntry<K>::key);
   co_return Answer(std::move(found));
 }
-
-// Of the members, those defined in this file.
-template class BLink<IntKeys>;
-template class BLink<ByteKeys>;
 
 }  // namespace pando::index
