@@ -10,11 +10,8 @@ list(APPEND sources ${mutated})
 file(GLOB command CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/cli/*.cc")
 list(FILTER command EXCLUDE REGEX "/(main|bench[a-z_]*)\\.cc$")
 list(APPEND sources ${command})
-# Files that instantiate the same templates stay apart, as in the library.
+# Some stay apart, as in the library.
 file(GLOB apart CONFIGURE_DEPENDS
-  "${PROJECT_SOURCE_DIR}/src/index/blink/*.cc" "${PROJECT_SOURCE_DIR}/src/index/common/*.cc"
-  "${PROJECT_SOURCE_DIR}/src/index/sherman/*.cc"
-  "${PROJECT_SOURCE_DIR}/src/index/chime/*.cc"
   "${PROJECT_SOURCE_DIR}/src/fabric/node/*.cc" "${PROJECT_SOURCE_DIR}/src/fabric/remote/*.cc"
   "${PROJECT_SOURCE_DIR}/src/fabric/tcp/*.cc")
 set_source_files_properties(${apart} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)

@@ -1,7 +1,7 @@
-// BLink: the inner nodes of a B-link tree in far memory. Routing through the compute-side cache,
-// separators that propagate, roots that grow, nodes that merge, half-done work of the dead that is
-// finished. The leaves belong to the index that uses it (Leaves): sherman's sorted-by-nobody
-// arrays, chime's hopscotch tables.
+// BLink: the inner nodes of a B-link tree in far memory. Routing through the compute-side cache
+// (router.h), separators that propagate, roots that grow, nodes that merge, half-done work of the
+// dead that is finished. The leaves belong to the index that uses it (Leaves): sherman's
+// sorted-by-nobody arrays, chime's hopscotch tables.
 //
 // Invariants (Lehman and Yao, with merging)
 //  1. The nodes of a level partition the keys: each covers [low, high), its sibling starts at high.
@@ -26,13 +26,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "fabric/verbs.h"
 #include "index/blink/cached_node.h"
 #include "index/blink/node.h"
 #include "index/blink/node_cache.h"
+#include "index/blink/router.h"
 #include "index/common/node_locks.h"
 #include "pool/catalogue/catalogue.h"
 #include "pool/compute_node.h"
@@ -82,51 +82,6 @@ class Leaves {
   virtual Task<Status> purge(Operation& op, Node<K> leaf) = 0;
 };
 
-// An inner node in use: the cache's (held by the operation's epoch), or the user's own.
-template <class K>
-class NodeHandle {
- public:
-  NodeHandle() = default;
-  NodeHandle(const CachedNode<K>* node, bool owned) : node_(node), owned_(owned) {}
-  NodeHandle(NodeHandle&& other) noexcept { *this = std::move(other); }
-  NodeHandle& operator=(NodeHandle&& other) noexcept {
-    reset();
-    node_ = std::exchange(other.node_, nullptr);
-    owned_ = std::exchange(other.owned_, false);
-    return *this;
-  }
-  ~NodeHandle() { reset(); }
-
-  const CachedNode<K>* operator->() const { return node_; }
-  const CachedNode<K>* get() const { return node_; }
-  explicit operator bool() const { return node_ != nullptr; }
-
- private:
-  void reset() {
-    if (owned_) CachedNode<K>::free_node(const_cast<CachedNode<K>*>(node_));
-  }
-  const CachedNode<K>* node_ = nullptr;
-  bool owned_ = false;
-};
-
-// How the tree came to a node.
-template <class K>
-struct Route {
-  NodeRef node;
-  NodeHandle<K> parent;  // none at the root
-  std::size_t slot = 0;  // of `node` in the parent
-  bool fresh = false;    // the parent was read from far memory by this operation
-  // An inner node that had to be reached by a step to the right, with its level: the split that
-  // made it was not posted (yet, or its writer could not).
-  struct Unposted {
-    std::uint8_t level;
-    NodeRef node;
-    typename K::Owned separator;
-    typename K::Cell cell;
-  };
-  std::optional<Unposted> unposted = {};
-};
-
 // A node found for a key, with what was noticed on the way.
 template <class K>
 struct Found {
@@ -155,12 +110,13 @@ struct BLinkCounts {
 };
 
 template <class K>
-class BLink {
+class BLink final : public Router<K> {
  public:
   using View = typename K::View;
   using Owned = typename K::Owned;
   using Cell = typename K::Cell;
   using CacheNode = CachedNode<K>;
+  using typename Router<K>::Extent;
 
   BLink(pool::ComputeNode& node, const pool::IndexRecord& record, const BLinkOptions& options,
         Leaves<K>& leaves);
@@ -170,17 +126,14 @@ class BLink {
 
   // --- Finding nodes ---
 
-  // Where the cache knows every node on the way: no suspension, no round trip.
-  bool route_cached(View key, std::uint8_t level, Route<K>& route);
-  // To the node of `level` that covers `key` (strict: all keys just below it), as far as the level
-  // above knows. kNotFound: the tree has no such level.
-  Task<Result<Route<K>>> route(Operation& op, View key, std::uint8_t level, bool strict = false);
-  // The route led to a node that is not (any more) what its parent said.
-  void misled(const Route<K>& route);
-  // A route of one's own to the same node. REQUIRES: it came from route_cached().
-  Route<K> same_route(const Route<K>& route) const;
-  // On to the next node of the level, as far as the cache knows.
-  bool advance(Route<K>& route) const;
+  // Router, by the inner nodes that the cache holds.
+  bool known_route(View key, Route<K>& route) override;
+  Task<Result<Route<K>>> find_route(Operation& op, View key) override;
+  void misled(const Route<K>& route) override;
+  std::optional<NodeRef> next_leaf(const Route<K>& route, View key) const override;
+  bool next_route(const Route<K>& route, Route<K>& next) const override;
+  std::optional<Extent> extent(const Route<K>& route) const override;
+  std::optional<View> long_fence(const Route<K>& route, const Cell& high) const override;
 
   // Reads the node of `level` that covers `key` into `into`, believed (node.h), following siblings.
   Task<Result<Found<K>>> read(Operation& op, View key, std::uint8_t level, std::byte* into);
@@ -189,22 +142,6 @@ class BLink {
                               NodeLock& lock);
   // Whether a READ through `ref` may be believed: of a whole node, or of its header alone.
   Verdict judge(Node<K> node, std::uint8_t level, const NodeRef& ref) const;
-  // The child that follows the route's in its level, if `key` lies below it for certain; a null
-  // reference where there is none, nullopt where one does not know.
-  std::optional<NodeRef> next_child(const Route<K>& route, View key) const;
-  // What the cache says of the route's node, where it knows the next one: it begins at `low`, and
-  // ends at `high` if `next` is its sibling. No node of such a reference has another low fence.
-  struct Extent {
-    View low;
-    View high;
-    NodeRef next;
-  };
-  std::optional<Extent> extent(const Route<K>& route) const;
-  // Whether the key lies below the node's high fence, as far as one can tell without a READ.
-  bool covers(const Route<K>& route, View key, Node<K> node) const;
-  // Continues a read() whose first READ the caller did itself (batched with others): judges it.
-  // True: good and covers the key.
-  bool believable(const Route<K>& route, View key, std::uint8_t level, std::byte* bytes) const;
 
   // --- Keys ---
 
@@ -274,12 +211,26 @@ class BLink {
   std::size_t cache_bytes() const { return cache_.bytes(); }
 
  private:
+  // A torn read is read again at once, for so long; then one sees to whoever left the node so.
+  static constexpr int kTornRetries = 64;
+  // Restarts before even the root is read anew.
+  static constexpr int kRestartsBeforeRoot = 3;
+
   enum class LoadOutcome : std::uint8_t { kLoaded, kDead, kStale };
   struct Loaded {
     LoadOutcome outcome = LoadOutcome::kStale;
     NodeHandle<K> node;
   };
 
+  // Where the cache knows every node on the way to the one of `level`.
+  bool route_cached(View key, std::uint8_t level, Route<K>& route);
+  // To the node of `level` that covers `key` (strict: all keys just below it), as far as the level
+  // above knows. kNotFound: the tree has no such level.
+  Task<Result<Route<K>>> route(Operation& op, View key, std::uint8_t level, bool strict = false);
+
+  static constexpr std::uint64_t root_check(std::uint64_t word) {
+    return (word * 0x9e3779b97f4a7c15u) >> 32;
+  }
   bool cached_root(Root& root) const;
   void remember_root(const Root& root);
   void forget_root();
@@ -343,5 +294,8 @@ class BLink {
   std::atomic<std::uint64_t> root_word_{0};
   std::atomic<std::uint64_t> root_rest_{0};
 };
+
+extern template class BLink<IntKeys>;  // blink.cc
+extern template class BLink<ByteKeys>;
 
 }  // namespace pando::index

@@ -14,8 +14,7 @@
 // the items of all entries that were live when the leaf was read. It went right in a split that is
 // being finished.
 //
-// The members are defined in leaf_tree_impl.h; an index instantiates them for its leaves in a file
-// of its own.
+// The members are defined in leaf_tree_impl.h, which an index's one .cc file includes.
 #pragma once
 
 #include <cstddef>
@@ -30,20 +29,33 @@
 #include "index/blink/blink.h"
 #include "index/blink/leaf_fill.h"
 #include "index/blink/leaf_tree_options.h"
+#include "index/blink/router.h"
+#include "index/blink/unverified.h"
 #include "index/common/items.h"
 #include "index/index.h"
 
 namespace pando::index {
+
+// A leaf, or parts of one, that may be used.
+template <class L>
+struct Believed {
+  enum class Extent : std::uint8_t { kGuess, kAsked, kWhole };  // see LeafTree::read_leaf()
+  L leaf;
+  NodeRef ref;
+  Extent extent;
+};
 
 template <class K, class L>
 class LeafTree : public Tree, protected Leaves<K> {
  public:
   using Options = LeafTreeOptions<typename L::Geometry>;
 
-  LeafTree(pool::ComputeNode& node, const pool::IndexRecord& record, const Options& options);
+  // `router`, if given, outlives the tree; else its own inner nodes are the router.
+  LeafTree(pool::ComputeNode& node, const pool::IndexRecord& record, const Options& options,
+           Router<K>* router = nullptr);
 
-  // The leaves that the cache names for the range are read in one batch; each is used as long as it
-  // continues where the one before it ends.
+  // The leaves that the router names for the range are read in one batch; each is used as long as
+  // it continues where the one before it ends.
   Task<Status> scan(Operation& op, Key from, std::size_t limit, std::vector<Entry>& out) override;
   Task<Status> create(Operation& op) override;
   Task<Status> destroy(pool::Session& session) override;
@@ -100,7 +112,7 @@ class LeafTree : public Tree, protected Leaves<K> {
   // Appends counts, and parts of the compute side's memory.
   virtual void add_stats(IndexStats& /*stats*/) const {}
 
-  // What a scan is after in a leaf that the cache knows from end to end (BLink::Extent): the keys
+  // What a scan is after in a leaf that the router knows from end to end (Router::Extent): the keys
   // [from, to), of [low, high).
   struct LeafPart {
     NodeRef leaf;
@@ -122,6 +134,42 @@ class LeafTree : public Tree, protected Leaves<K> {
 
   BLink<K>& tree() { return tree_; }
   const BLink<K>& tree() const { return tree_; }
+  Router<K>& router() const { return router_; }
+  // Room to read a leaf into.
+  Unverified<L> new_image(Operation& op) const {
+    return Unverified<L>(op.buffer(leaf_bytes()), options_.leaf);
+  }
+  // Whether the key lies below the leaf's high fence, as far as one can tell without a READ.
+  bool covers(const Route<K>& route, View key, Node<K> leaf) const;
+  // Of all of the leaf that the route leads to: good if it may be believed, and is the key's. One
+  // that is torn is not told from a stale one: the slow way sees to it.
+  Verdict judge_whole(const Route<K>& route, View key, L leaf) const;
+  // The end of a try: counts it, and tells the router.
+  void not_believed(Operation& op, const Route<K>& route, Verdict verdict) const;
+
+  // Route, READ, believe, else the slow way: BLink::read(). How much of a leaf one reads for a key,
+  // and when one believes that, is up to a Glance:
+  //   key()
+  //   start(route)                        this leaf will be read
+  //   add_reads(batch, route, image)      of what is needed, into its places in the image
+  //   judge(route, leaf)                  a Verdict; good: right leaf, of one piece as far as read
+  //   kTries                              torn ones are read so often
+  //   kFindsRoute                         has the router look for a route where it knows none
+  //   kGuesses                            there may be a READ that is cheaper, and mostly enough:
+  //     guesses(route)                    whether there is; called before start()
+  //     add_guess(batch, route, image)
+  //     judge_guess(leaf)
+  // and, for read_values():
+  //   kWhole                              reads whole leaves, so that keys may share one
+  //   for_each_match(leaf, each)          the slots that may hold the key
+  template <class Glance>
+  Task<Result<Believed<L>>> read_leaf(Operation& op, Glance& glance, const Unverified<L>& image);
+  // multi_get(): the leaves of all keys in one batch, then the items of all that have one in
+  // another. Whatever is not routed or believed at once is looked up by itself. `look` makes the
+  // Glance for a key.
+  template <class Glance, class Look>
+  Task<Status> read_values(Operation& op, std::span<const Key> keys,
+                           std::span<std::optional<std::string>> values, Look look);
   L leaf_at(std::byte* bytes) const { return L(bytes, options_.leaf); }
   // The integer key, or a hash of the byte-string key.
   std::uint64_t key_word(View key) const {
@@ -171,19 +219,27 @@ class LeafTree : public Tree, protected Leaves<K> {
   // A leaf of a scan's batch.
   struct Ahead {
     NodeRef ref;
-    fabric::Buffer image;
+    Unverified<L> image;
     bool whole = true;  // else only what read_part() brought
-    // Integer keys, where the cache knows the leaf from end to end:
+    // Integer keys, where the router knows the leaf from end to end:
     std::optional<LeafPart> part = {};
     double usual_width = 0;  // of its parent's leaves
-    // Once the part is believed: where its keys stand.
-    std::vector<std::size_t> slots = {};
+    // Once it is believed:
+    std::optional<L> leaf = {};
+    std::vector<std::size_t> slots = {};  // of a part: where its keys stand
   };
   bool plan(Ahead& ahead, const Route<K>& route, View cursor, LeafForecast& forecast) const;
   Task<Status> read_ahead(Operation& op, const Route<K>& route, View cursor, std::size_t missing,
                           std::vector<Ahead>& leaves);
-  Verdict judge(Ahead& ahead) const;
+  // The first leaf of a batch must be the cursor's, as the route says; others: continues().
+  Verdict believe_first(Ahead& first, const Route<K>& route, View cursor) const;
+  Verdict believe(Ahead& ahead) const;
+  void believe_anyway(Ahead& ahead) const;  // of the tree's own, and a mutant's
   bool continues(const Ahead& before, const Ahead& ahead) const;
+  Task<Status> read_leaves(Operation& op, View cursor, std::size_t missing,
+                           std::vector<Ahead>& leaves);
+  Task<Status> take_leaves(Operation& op, std::vector<Ahead>& leaves, std::size_t missing,
+                           std::optional<Owned>& cursor, std::vector<ScanItem>& items);
   Task<Status> take(Operation& op, const Ahead& ahead, std::optional<Owned>& cursor,
                     std::vector<ScanItem>& items);
   void collect_slot(L leaf, std::size_t slot, std::vector<ScanItem>& out) const;
@@ -213,6 +269,7 @@ class LeafTree : public Tree, protected Leaves<K> {
 
   const Options options_;
   BLink<K> tree_;
+  Router<K>& router_;
   LeafFill fill_;
 };
 

@@ -5,11 +5,11 @@
 
 #include "index/blink/leaf_tree_impl.h"
 #include "index/blink/leaf_tree_kind.h"
-
-namespace pando::index {
-template class LeafTree<IntKeys, chime::Leaf<IntKeys>>;
-template class LeafTree<ByteKeys, chime::Leaf<ByteKeys>>;
-}  // namespace pando::index
+#include "index/chime/erase_impl.h"
+#include "index/chime/insert_impl.h"
+#include "index/chime/scan_impl.h"
+#include "index/chime/search_impl.h"
+#include "index/chime/split_impl.h"
 
 namespace pando::index::chime {
 
@@ -25,8 +25,9 @@ std::size_t hotspot_bytes(pool::ComputeNode& node, const Options& options) {
 }  // namespace
 
 template <class K>
-Chime<K>::Chime(pool::ComputeNode& node, const pool::IndexRecord& record, const Options& options)
-    : Base(node, record, options),
+Chime<K>::Chime(pool::ComputeNode& node, const pool::IndexRecord& record, const Options& options,
+                Router<K>* router)
+    : Base(node, record, options, router),
       options_(options),
       hotspots_(node.budget(), node.limbo(), LineNumbers::of(node.fabric()),
                 hotspot_bytes(node, options)) {}
@@ -65,7 +66,6 @@ const Kind& kind() {
   return kKind;
 }
 
-// Of the members, those defined in this file.
 template class Chime<IntKeys>;
 template class Chime<ByteKeys>;
 

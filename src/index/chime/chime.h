@@ -3,7 +3,7 @@
 //
 // Inner nodes, cache, locks and versions are the shared BLink, scans and checks the shared
 // LeafTree; here are the leaves (layout.h, hopscotch.h), the hotspots, and the operations, a file
-// each: search.cc, scan.cc, insert.cc, split.cc, erase.cc.
+// each: search_impl.h, scan_impl.h, insert_impl.h, split_impl.h, erase_impl.h.
 //
 // Round trips, inner nodes cached, integer keys, inline values:
 //   get 1 (READ neighbourhood, or one entry; 2 where that was a wrong guess) · update, erase 2
@@ -29,7 +29,8 @@ namespace pando::index::chime {
 template <class K>
 class Chime final : public LeafTree<K, Leaf<K>> {
  public:
-  Chime(pool::ComputeNode& node, const pool::IndexRecord& record, const Options& options);
+  Chime(pool::ComputeNode& node, const pool::IndexRecord& record, const Options& options,
+        Router<K>* router = nullptr);
 
   Task<Result<std::string>> get(Operation& op, Key key) override;
   Task<Status> put(Operation& op, Key key, std::string_view value, PutMode mode) override;
@@ -39,12 +40,15 @@ class Chime final : public LeafTree<K, Leaf<K>> {
 
  private:
   using Base = LeafTree<K, Leaf<K>>;
-  using Base::finish_multi_get;
+  using Base::covers;
   using Base::item_of;
   using Base::key_word;
   using Base::kNewEntry;
   using Base::leaf_at;
+  using Base::new_image;
+  using Base::not_believed;
   using Base::prepare;
+  using Base::router;
   using Base::set;
   using Base::split;
   using Base::tree;
@@ -54,7 +58,6 @@ class Chime final : public LeafTree<K, Leaf<K>> {
   using typename Base::LeafPart;
   using typename Base::Match;
   using typename Base::NewEntry;
-  using typename Base::Unfinished;
   using typename Base::View;
 
   // Leaves<K>
@@ -90,56 +93,106 @@ class Chime final : public LeafTree<K, Leaf<K>> {
   // A leaf of which an image holds the `known` entries from the wanted key's home on, or (spot)
   // that one entry.
   struct Seen {
-    NodeRef leaf;
+    NodeRef ref;
+    Leaf<K> leaf;  // a view of the image
     std::size_t known = 0;
     std::optional<std::size_t> spot;
     std::optional<Found<K>> found;  // where the whole leaf was found by way of the tree
   };
 
-  // search.cc
-  enum class Sight : std::uint8_t { kGood, kTorn, kElsewhere };
-  bool needs_header(const std::optional<NodeRef>& next) const;
-  NodeParts parts_for(const Wanted& wanted, std::size_t count, bool header) const;
-  Sight judge(const Wanted& wanted, const Route<K>& route, const std::optional<NodeRef>& next,
-              Leaf<K> leaf) const;
+  // search_impl.h
+
   struct Guess {
     std::size_t entry;
     std::uint16_t version;
   };
+  bool needs_header(const std::optional<NodeRef>& next) const;
+  NodeParts parts_for(const Wanted& wanted, std::size_t count, bool header) const;
+  NodeParts parts_for(const Guess& guess) const;
+  Verdict judge(const Wanted& wanted, const Route<K>& route, const std::optional<NodeRef>& next,
+                Leaf<K> leaf) const;
   void expect(const Wanted& wanted) const;
   std::optional<Guess> speculate(const NodeRef& leaf, const Wanted& wanted);
-  bool right_guess(const Wanted& wanted, const Guess& guess, Leaf<K> leaf) const;
-  Task<Result<Seen>> look(Operation& op, const Wanted& wanted, std::byte* image);
-  std::size_t place_of(const Wanted& wanted, const Seen& seen, Leaf<K> leaf,
-                       std::size_t after = 0) const;
-  Task<Result<std::optional<Match>>> find_in(Operation& op, const Wanted& wanted, const Seen& seen,
-                                             Leaf<K> leaf);
-  void remember(const Wanted& wanted, const Seen& seen, Leaf<K> leaf, std::size_t slot);
+  Verdict judge_guess(const Wanted& wanted, const Guess& guess, Leaf<K> leaf);
 
-  // scan.cc
+  // What read_leaf() reads for a key: its neighbourhood with what is needed to believe it; first
+  // the entry alone where a hotspot tells which.
+  class Neighbourhood {
+   public:
+    // One that a writer is changing is read again so often; then the leaf is read whole, which
+    // finds out whether that writer lives.
+    static constexpr int kTries = 16;
+    static constexpr bool kFindsRoute = true;
+    static constexpr bool kGuesses = true;
+    static constexpr bool kWhole = false;
+
+    Neighbourhood(Chime& chime, const Wanted& wanted) : chime_(&chime), wanted_(wanted) {}
+    View key() const { return wanted_.key; }
+    bool guesses(const Route<K>& route) {
+      guess_ = chime_->speculate(route.node, wanted_);
+      return guess_.has_value();
+    }
+    void add_guess(fabric::Batch& batch, const Route<K>& route, std::byte* image) const {
+      chime_->parts_for(*guess_).read(batch, route.node.address, image);
+    }
+    Verdict judge_guess(Leaf<K> leaf) const { return chime_->judge_guess(wanted_, *guess_, leaf); }
+    void start(const Route<K>& route) { next_ = chime_->router().next_leaf(route, wanted_.key); }
+    void add_reads(fabric::Batch& batch, const Route<K>& route, std::byte* image) const {
+      chime_->parts_for(wanted_, chime_->options_.leaf.neighbourhood, chime_->needs_header(next_))
+          .read(batch, route.node.address, image);
+    }
+    Verdict judge(const Route<K>& route, Leaf<K> leaf) const {
+      return chime_->judge(wanted_, route, next_, leaf);
+    }
+    Seen seen(const Believed<Leaf<K>>& read) const;
+    template <class Each>
+    void for_each_match(Leaf<K> leaf, Each each) const {
+      const LeafGeometry& geometry = chime_->options_.leaf;
+      for (std::size_t slot = leaf.find(wanted_.home, wanted_.word); slot < leaf.capacity();
+           slot =
+               leaf.find(wanted_.home, wanted_.word, geometry.distance(wanted_.home, slot) + 1)) {
+        each(slot);
+      }
+    }
+
+   private:
+    Chime* chime_;
+    Wanted wanted_;
+    std::optional<Guess> guess_;
+    std::optional<NodeRef> next_;  // the leaf after it, see needs_header()
+  };
+
+  std::size_t place_of(const Wanted& wanted, const Seen& seen, std::size_t after = 0) const;
+  Task<Result<std::optional<Match>>> find_in(Operation& op, const Wanted& wanted, const Seen& seen);
+  void remember(const Wanted& wanted, const Seen& seen, std::size_t slot);
+
+  // scan_impl.h
   bool read_part(fabric::Batch& batch, LeafPart& part, std::byte* image) override;
   Verdict slots_of_part(const LeafPart& part, Leaf<K> leaf,
                         std::vector<std::size_t>& slots) const override;
 
-  // insert.cc
+  // insert_impl.h
+
+  // Its lock did not say that anyone left it unfinished. Giving up now leaves it so: the next one
+  // will repair it.
+  static constexpr const char* kNotOfOnePiece = "a locked leaf is not of one piece";
   enum class Purpose : std::uint8_t { kUpdate, kErase, kInsert, kPut };
-  Task<Result<Seen>> lock(Operation& op, const Wanted& wanted, Purpose purpose, std::byte* image,
-                          NodeLock& lock);
+  Task<Result<Seen>> lock(Operation& op, const Wanted& wanted, Purpose purpose,
+                          const Unverified<Leaf<K>>& image, NodeLock& lock);
   Task<Result<std::optional<Seen>>> lock_fast(Operation& op, const Wanted& wanted, Purpose purpose,
-                                              std::byte* image, NodeLock& lock);
+                                              const Unverified<Leaf<K>>& image, NodeLock& lock);
+  Verdict judge_locked(const Wanted& wanted, const Route<K>& route, Leaf<K> leaf) const;
   std::size_t hop_range(const Wanted& wanted, std::uint32_t vacancy) const;
-  Task<Result<bool>> read_on(Operation& op, const Wanted& wanted, Seen& seen, std::size_t count,
-                             std::byte* image);
-  Task<Status> insert(Operation& op, const Wanted& wanted, Seen& seen, std::byte* image,
-                      NodeLock& lock, NewEntry& entry);
-  Task<Status> overwrite(Operation& op, const Seen& seen, Leaf<K> leaf, NodeLock& lock,
-                         const Match& match, const NewEntry& entry);
+  Task<Result<bool>> read_on(Operation& op, const Wanted& wanted, Seen& seen, std::size_t count);
+  Task<Status> insert(Operation& op, const Wanted& wanted, Seen& seen, NodeLock& lock,
+                      NewEntry& entry);
+  Task<Status> overwrite(Operation& op, const Seen& seen, NodeLock& lock, const Match& match,
+                         const NewEntry& entry);
   void write_entries(fabric::Batch& batch, const NodeRef& ref, Leaf<K> leaf, std::size_t first,
                      std::size_t last) const;
-  void note_taken(NodeLock& lock, const Seen& seen, Leaf<K> leaf, std::size_t home,
-                  std::size_t slot) const;
+  void note_taken(NodeLock& lock, const Seen& seen, std::size_t home, std::size_t slot) const;
 
-  // split.cc
+  // split_impl.h
   Result<std::size_t> split_at(const Leaf<K>& leaf, const std::vector<KeyAt>& keys,
                                std::size_t added) override;
   void divide(Leaf<K> left, Leaf<K> right, const std::vector<KeyAt>& keys, std::size_t middle,
@@ -148,8 +201,8 @@ class Chime final : public LeafTree<K, Leaf<K>> {
   Task<Status> take_out(Operation& op, const NodeRef& ref, Leaf<K> leaf, NodeLock& lock,
                         const std::vector<std::size_t>& slots);
 
-  // erase.cc
-  Task<Result<bool>> emptied(Operation& op, const NodeRef& ref, Leaf<K> leaf);
+  // erase_impl.h
+  Task<Result<bool>> emptied(Operation& op, const NodeRef& ref, const Unverified<Leaf<K>>& image);
 
   const Options options_;
   Hotspots hotspots_;
@@ -159,6 +212,9 @@ class Chime final : public LeafTree<K, Leaf<K>> {
   std::atomic<std::uint64_t> entries_at_splits_{0};
   std::atomic<std::uint64_t> partial_leaf_scans_{0};
 };
+
+extern template class Chime<IntKeys>;  // chime.cc
+extern template class Chime<ByteKeys>;
 
 // The kind, for the registry.
 const Kind& kind();

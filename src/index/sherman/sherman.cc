@@ -3,16 +3,15 @@
 
 #include "index/blink/leaf_tree_impl.h"
 #include "index/blink/leaf_tree_kind.h"
-
-namespace pando::index {
-
-// All that sherman shares, for its leaves.
-template class LeafTree<IntKeys, sherman::Leaf<IntKeys>>;
-template class LeafTree<ByteKeys, sherman::Leaf<ByteKeys>>;
-
-}  // namespace pando::index
+#include "index/sherman/erase_impl.h"
+#include "index/sherman/insert_impl.h"
+#include "index/sherman/search_impl.h"
+#include "index/sherman/split_impl.h"
 
 namespace pando::index::sherman {
+
+template class Sherman<IntKeys>;
+template class Sherman<ByteKeys>;
 
 const Kind& kind() {
   static const LeafTreeKind<Sherman, Options> kKind(

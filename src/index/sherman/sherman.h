@@ -3,7 +3,7 @@
 //
 // Inner nodes, cache, locks and versions are the shared BLink; what does not depend on how a leaf
 // arranges its entries, scans above all, is the shared LeafTree. Here are the operations that do, a
-// file each: search.cc, insert.cc, split.cc, erase.cc.
+// file each: search_impl.h, insert_impl.h, split_impl.h, erase_impl.h.
 //
 // Round trips, inner nodes cached, integer keys, inline values:
 //   get 1 (READ leaf) · put, insert, update, erase 2 (lock + READ; WRITE line + unlock) · scan 1
@@ -41,12 +41,13 @@ class Sherman final : public LeafTree<K, Leaf<K>> {
                          std::span<std::optional<std::string>> values) override;
 
  private:
-  using Base::finish_multi_get;
   using Base::item_of;
+  using Base::judge_whole;
   using Base::key_word;
   using Base::kNewEntry;
   using Base::leaf_at;
   using Base::leaf_bytes;
+  using Base::new_image;
   using Base::prepare;
   using Base::set;
   using Base::split;
@@ -56,23 +57,55 @@ class Sherman final : public LeafTree<K, Leaf<K>> {
   using typename Base::KeyAt;
   using typename Base::Match;
   using typename Base::NewEntry;
-  using typename Base::Unfinished;
   using typename Base::View;
 
-  // search.cc
-  Task<Status> read_leaf(Operation& op, View key, std::byte* into);
+  // search_impl.h
+
+  // What read_leaf() reads for a key: all of its leaf.
+  class WholeLeaf {
+   public:
+    static constexpr int kTries = 1;
+    static constexpr bool kFindsRoute = false;
+    static constexpr bool kGuesses = false;
+    static constexpr bool kWhole = true;
+
+    WholeLeaf(const Sherman& sherman, View key) : sherman_(&sherman), key_(key) {}
+    View key() const { return key_; }
+    void start(const Route<K>&) {}
+    void add_reads(fabric::Batch& batch, const Route<K>& route, std::byte* image) const {
+      batch.read(route.node.address, image, sherman_->leaf_bytes());
+    }
+    Verdict judge(const Route<K>& route, Leaf<K> leaf) const {
+      return sherman_->judge_whole(route, key_, leaf);
+    }
+    template <class Each>
+    void for_each_match(Leaf<K> leaf, Each each) const {
+      const std::uint64_t word = sherman_->key_word(key_);
+      for (std::size_t slot = leaf.find(word); slot < leaf.capacity();
+           slot = leaf.find(word, slot + 1)) {
+        each(slot);
+      }
+    }
+
+   private:
+    const Sherman* sherman_;
+    View key_;
+  };
   Task<Result<std::optional<Match>>> find_in(Operation& op, Leaf<K> leaf, View key);
   Task<Result<std::optional<std::string>>> value_in(Operation& op, Leaf<K> leaf, View key);
 
-  // split.cc
+  // split_impl.h
   Result<std::size_t> split_at(const Leaf<K>& leaf, const std::vector<KeyAt>& keys,
                                std::size_t added) override;
   void divide(Leaf<K> left, Leaf<K> right, const std::vector<KeyAt>& keys, std::size_t middle,
               const NewEntry& entry) const override;
 
-  // erase.cc
+  // erase_impl.h
   bool absorb(Node<K> left, Node<K> right) override;
 };
+
+extern template class Sherman<IntKeys>;  // sherman.cc
+extern template class Sherman<ByteKeys>;
 
 // The kind, for the registry.
 const Kind& kind();

@@ -4,6 +4,8 @@
 // neighbourhood, and the new key itself. So each half gets about half of them, and the new key
 // finds a free entry in its neighbourhood in whichever half it belongs to. Keys keep their places:
 // the right leaf is a table of the same shape. docs/protocols/chime.md has the proof.
+#pragma once
+
 #include <algorithm>
 
 #include "index/chime/chime.h"
@@ -117,9 +119,5 @@ Task<Status> Chime<K>::purge(Operation& op, Node<K> node) {
   leaf.rebuild();
   co_return co_await Base::purge(op, node);
 }
-
-// Of the members, those defined in this file.
-template class Chime<IntKeys>;
-template class Chime<ByteKeys>;
 
 }  // namespace pando::index::chime

@@ -1,4 +1,6 @@
 // BLink, the part that makes the tree grow: separators, splits of inner nodes, roots.
+#pragma once
+
 #include <algorithm>
 
 #include "index/blink/blink.h"
@@ -255,9 +257,5 @@ Task<Status> BLink<K>::grow_root(Operation& op, std::uint8_t level, Cell cell, N
   }
   co_return co_await locks_.unlock(op, lock);
 }
-
-// Of the members, those defined in this file.
-template class BLink<IntKeys>;
-template class BLink<ByteKeys>;
 
 }  // namespace pando::index

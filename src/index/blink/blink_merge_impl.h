@@ -15,6 +15,8 @@
 // Entries in L beyond its fence (3 begun, not committed) are purged. Who only reads goes around the
 // dead R by its left, and finishes the merge where that takes no waiting (Patience); inner
 // nodes with a flag are not cached, so that it will be known to someone who passes.
+#pragma once
+
 #include <algorithm>
 #include <cstring>
 
@@ -427,9 +429,5 @@ Task<Status> BLink<K>::repair(Operation& op, NodeRef ref, Node<K> node, NodeLock
   write_split(write, ref, node, lock);
   co_return co_await op.submit(write);
 }
-
-// Of the members, those defined in this file.
-template class BLink<IntKeys>;
-template class BLink<ByteKeys>;
 
 }  // namespace pando::index

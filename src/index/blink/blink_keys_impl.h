@@ -1,4 +1,6 @@
 // BLink, the part about long keys: cells, items, fences.
+#pragma once
+
 #include <algorithm>
 #include <cstring>
 
@@ -44,12 +46,8 @@ Task<Result<bool>> BLink<K>::reaches(Operation& op, Node<K> node, View key, cons
   if (!node.has(kHasHigh)) co_return true;
   const Cell high = node.high();
   if (!K::is_long(high)) co_return key < K::short_key(high);
-  if (route != nullptr && route->parent) {
-    const std::size_t next = route->slot + 1;
-    if ((next < route->parent->count() || route->parent->has_high()) &&
-        route->parent->cell(next) == high) {
-      co_return key < route->parent->key(next);
-    }
+  if (route != nullptr) {
+    if (const std::optional<View> fence = long_fence(*route, high)) co_return key < *fence;
   }
   Result<Owned> whole = co_await whole_key(op, high);
   if (!whole) co_return fail(whole.error());
@@ -114,9 +112,5 @@ Task<Result<std::optional<std::vector<InnerEntry<K>>>>> BLink<K>::entries(Operat
   std::ranges::sort(found, {}, &InnerEntry<K>::key);
   co_return Answer(std::move(found));
 }
-
-// Of the members, those defined in this file.
-template class BLink<IntKeys>;
-template class BLink<ByteKeys>;
 
 }  // namespace pando::index

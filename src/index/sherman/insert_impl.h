@@ -1,12 +1,10 @@
 // Sherman: put, insert, update. Two round trips: lock and READ the leaf; WRITE the line and unlock.
+#pragma once
+
 #include "index/blink/node_write.h"
 #include "index/sherman/sherman.h"
 
 namespace pando::index::sherman {
-
-namespace {
-const FetchedItem kNoItem;
-}
 
 template <class K>
 Task<Status> Sherman<K>::put(Operation& op, Key key, std::string_view value, PutMode mode) {
@@ -15,16 +13,16 @@ Task<Status> Sherman<K>::put(Operation& op, Key key, std::string_view value, Put
   if (!item) co_return fail(item.error());
   NewEntry entry{wanted, key_word(wanted), value, std::move(*item)};
 
-  const fabric::Buffer buffer = op.buffer(leaf_bytes());
+  const Unverified<Leaf<K>> image = new_image(op);
   NodeLock lock(tree().locks());
   if (entry.item) {
     // Nobody can reach the item before the leaf is written, so it travels with the locking.
     lock.carry(entry.item->block->address, entry.item->buffer.data(), entry.item->bytes);
   }
-  Result<Found<K>> found = co_await tree().lock(op, wanted, 0, buffer.data(), lock);
+  Result<Found<K>> found = co_await tree().lock(op, wanted, 0, image.bytes(), lock);
   Status status = found ? Status{} : fail(found.error());
   if (status) {
-    Leaf<K> leaf = leaf_at(buffer.data());
+    Leaf<K> leaf = image.believed();
     Result<std::optional<Match>> match = co_await find_in(op, leaf, wanted);
     const bool present = match && match->has_value();
     const std::size_t slot = present ? (*match)->slot : leaf.free_slot();
@@ -39,7 +37,8 @@ Task<Status> Sherman<K>::put(Operation& op, Key key, std::string_view value, Put
       set(leaf, slot, entry);
       fabric::Batch batch(op.cost());
       write_line(batch, found->node, Node<K>(leaf), leaf.line_of(slot));
-      status = co_await write_and_retire(op, batch, lock, had, present ? (*match)->item : kNoItem);
+      const FetchedItem none;
+      status = co_await write_and_retire(op, batch, lock, had, present ? (*match)->item : none);
     } else {
       status = co_await split(op, found->node, leaf, lock, entry);
     }
@@ -49,9 +48,5 @@ Task<Status> Sherman<K>::put(Operation& op, Key key, std::string_view value, Put
   entry.give_up(status);
   co_return status;
 }
-
-// Of the members, those defined in this file.
-template class Sherman<IntKeys>;
-template class Sherman<ByteKeys>;
 
 }  // namespace pando::index::sherman

@@ -2,6 +2,8 @@
 //
 // Entries stay in their lines (node.h); those of the upper half are cleared in the left leaf after
 // its header has made them unreachable there.
+#pragma once
+
 #include "index/sherman/sherman.h"
 
 namespace pando::index::sherman {
@@ -27,9 +29,5 @@ void Sherman<K>::divide(Leaf<K> left, Leaf<K> right, const std::vector<KeyAt>& k
   }
   if (new_on_left) set(left, left.free_slot(), entry);
 }
-
-// Of the members, those defined in this file.
-template class Sherman<IntKeys>;
-template class Sherman<ByteKeys>;
 
 }  // namespace pando::index::sherman

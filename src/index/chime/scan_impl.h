@@ -2,6 +2,8 @@
 // knows from end to end: the neighbourhoods of these keys with their replicas (cover.h), believed
 // as a point read's are. No header: where the leaf ends is told as for a point read, where it
 // begins never changes.
+#pragma once
+
 #include "index/chime/chime.h"
 #include "index/chime/cover.h"
 
@@ -55,9 +57,5 @@ Verdict Chime<K>::slots_of_part(const LeafPart& part, Leaf<K> leaf,
   }
   return Verdict::kGood;
 }
-
-// Of the members, those defined in this file.
-template class Chime<IntKeys>;
-template class Chime<ByteKeys>;
 
 }  // namespace pando::index::chime

@@ -1,4 +1,6 @@
 // Chime: erase, and leaves that become one.
+#pragma once
+
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -10,12 +12,12 @@ namespace pando::index::chime {
 template <class K>
 Task<Status> Chime<K>::erase(Operation& op, Key key) {
   const Wanted wanted = want(K::view(key));
-  const fabric::Buffer buffer = op.buffer(options_.leaf.bytes);
+  const Unverified<Leaf<K>> image = new_image(op);
   NodeLock lock(tree().locks());
-  Result<Seen> seen = co_await this->lock(op, wanted, Purpose::kErase, buffer.data(), lock);
+  Result<Seen> seen = co_await this->lock(op, wanted, Purpose::kErase, image, lock);
   if (!seen) co_return fail(seen.error());
-  Leaf<K> leaf = leaf_at(buffer.data());
-  Result<std::optional<Match>> match = co_await find_in(op, wanted, *seen, leaf);
+  Leaf<K> leaf = seen->leaf;
+  Result<std::optional<Match>> match = co_await find_in(op, wanted, *seen);
   if (!match) co_return fail(match.error());
   if (!*match) {
     Status status = co_await tree().locks().unlock(op, lock);
@@ -25,7 +27,7 @@ Task<Status> Chime<K>::erase(Operation& op, Key key) {
   const pool::ItemPointer had = item_of(leaf, slot);
   leaf.clear(slot);
   fabric::Batch batch(op.cost());
-  write_entries(batch, seen->leaf, leaf, wanted.home, slot);
+  write_entries(batch, seen->ref, leaf, wanted.home, slot);
   lock.set_note(lock.note() | std::uint32_t{1} << options_.leaf.vacancy_bit(slot));
   const bool airy = options_.leaf.looks_half_empty(lock.note());
   Status status = co_await write_and_retire(op, batch, lock, had, (*match)->item);
@@ -40,7 +42,7 @@ Task<Status> Chime<K>::erase(Operation& op, Key key) {
       lonely = leaf.empty(options_.leaf.wrapped(wanted.home + d));
     }
     if (lonely || slot % 8 == 0) {
-      Result<bool> merge = co_await emptied(op, seen->leaf, leaf);
+      Result<bool> merge = co_await emptied(op, seen->ref, image);
       if (merge && *merge) co_await tree().merge(op, 0, wanted.key);
     }
   }
@@ -50,12 +52,13 @@ Task<Status> Chime<K>::erase(Operation& op, Key key) {
 
 // Whether the leaf is worth merging, as far as one can tell without its lock.
 template <class K>
-Task<Result<bool>> Chime<K>::emptied(Operation& op, const NodeRef& ref, Leaf<K> leaf) {
+Task<Result<bool>> Chime<K>::emptied(Operation& op, const NodeRef& ref,
+                                     const Unverified<Leaf<K>>& image) {
   fabric::Batch batch(op.cost());
-  batch.read(ref.address, leaf.bytes(), leaf.size());
+  batch.read(ref.address, image.bytes(), options_.leaf.bytes);
   if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
-  co_return tree().judge(leaf, 0, ref) == Verdict::kGood&& leaf.has(kHasHigh) &&
-      leaf.live() <= leaf.capacity() / 2;
+  const auto leaf = image.believe([&](Leaf<K> seen) { return tree().judge(seen, 0, ref); });
+  co_return leaf && leaf->has(kHasHigh) && leaf->live() <= leaf->capacity() / 2;
 }
 
 // Keys of the left leaf stay where they are: were they to move, a merger that dies while the leaf
@@ -96,9 +99,5 @@ bool Chime<K>::absorb(Node<K> left_node, Node<K> right_node) {
   }
   return true;
 }
-
-// Of the members, those defined in this file.
-template class Chime<IntKeys>;
-template class Chime<ByteKeys>;
 
 }  // namespace pando::index::chime

@@ -1,4 +1,6 @@
 // Sherman: erase, and leaves that become one.
+#pragma once
+
 #include "index/blink/node_write.h"
 #include "index/sherman/sherman.h"
 
@@ -7,11 +9,11 @@ namespace pando::index::sherman {
 template <class K>
 Task<Status> Sherman<K>::erase(Operation& op, Key key) {
   const View wanted = K::view(key);
-  const fabric::Buffer buffer = op.buffer(leaf_bytes());
+  const Unverified<Leaf<K>> image = new_image(op);
   NodeLock lock(tree().locks());
-  Result<Found<K>> found = co_await tree().lock(op, wanted, 0, buffer.data(), lock);
+  Result<Found<K>> found = co_await tree().lock(op, wanted, 0, image.bytes(), lock);
   if (!found) co_return fail(found.error());
-  Leaf<K> leaf = leaf_at(buffer.data());
+  Leaf<K> leaf = image.believed();
   Result<std::optional<Match>> match = co_await find_in(op, leaf, wanted);
   if (!match) co_return fail(match.error());
   if (!*match) {
@@ -44,9 +46,5 @@ bool Sherman<K>::absorb(Node<K> left_node, Node<K> right_node) {
   }
   return true;
 }
-
-// Of the members, those defined in this file.
-template class Sherman<IntKeys>;
-template class Sherman<ByteKeys>;
 
 }  // namespace pando::index::sherman
