@@ -119,7 +119,7 @@ Task<void> insert_all(Worker& worker, const Index& index) {
   constexpr std::uint64_t kBetweenBeats = 4096;
   for (std::uint64_t item = 0; item < kKeys; ++item) {
     if (item % kBetweenBeats == 0) {
-      co_await worker.state().lane->worker.sleep_for(pool::ComputeNode::kBeat);
+      co_await api::Internals::of(worker).lane->worker.sleep_for(pool::ComputeNode::kBeat);
     }
     if (!co_await index.insert(worker, key_of(item), "01234567")) break;
   }

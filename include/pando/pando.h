@@ -55,6 +55,7 @@ namespace api {
 struct PoolState;
 struct IndexState;
 struct WorkerState;
+struct Internals;
 }  // namespace api
 
 // A key of either type, owned.
@@ -108,10 +109,9 @@ class Worker {
   // What this worker's operations have cost so far.
   Counters counters() const;
 
-  api::WorkerState& state() { return *state_; }
-
  private:
   friend class Pool;
+  friend struct api::Internals;
   explicit Worker(std::unique_ptr<api::WorkerState> state);
   void start(std::coroutine_handle<> task);
   void step();
@@ -141,11 +141,10 @@ class Pool {
   Result<Worker> make_worker() const;
   Result<PoolStats> stats() const;
 
-  api::PoolState& state() const { return *state_; }
-
  private:
   friend class Index;
   friend struct api::PoolState;
+  friend struct api::Internals;
   explicit Pool(std::shared_ptr<api::PoolState> state) : state_(std::move(state)) {}
   std::shared_ptr<api::PoolState> state_;
 };
@@ -234,8 +233,6 @@ class Index {
   // For tests and tools, with no writers about (one that was killed is about until its lease is
   // over); kCorrupt says what is wrong and where.
   Status check() const;
-
-  api::IndexState& state() const { return *state_; }
 
  private:
   friend class Pool;

@@ -36,9 +36,12 @@ struct Counters {
   bool operator==(const Counters&) const = default;
 };
 
-// Every byte that this compute node keeps for the pool, by what it is for. The sum of `parts`
-// is `bytes`, and stays within the budget (or 64 KiB, where the budget is less). Transfer
-// buffers, which hold nothing between operations, are reported apart.
+// What this compute node knows and remembers of the pool, by what it is for: caches, tables, lists.
+// The sum of `parts` is `bytes`, and stays within the budget (or 64 KiB, where the budget is less).
+// What holds nothing between operations grows with their number, not with the pool, and is not part
+// of it: transfer buffers, which are reported apart, and, counted nowhere, the frames of coroutines
+// that each thread keeps for the next ones (a few hundred KiB of each size that it uses) and what
+// each worker's connections to memory nodes (tcp, rdma) receive into and send from.
 struct ComputeMemory {
   std::uint64_t bytes = 0;
   std::uint64_t budget = 0;

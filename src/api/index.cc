@@ -118,7 +118,7 @@ template <class T, class... Parameters, class... Arguments>
 Task<T> on_worker(std::shared_ptr<api::IndexState> index, Worker& worker, Counters* cost,
                   Task<T> (*operation)(const api::IndexState&, Session&, Counters*, Parameters...),
                   Arguments... arguments) {
-  api::WorkerState& state = worker.state();
+  api::WorkerState& state = api::Internals::of(worker);
   if (state.pool != index->pool) {
     co_return fail(ErrorCode::kInvalidArgument, "worker: it belongs to another pool handle");
   }

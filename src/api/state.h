@@ -122,4 +122,11 @@ struct WorkerState {
   std::unique_ptr<Lane> lane;
 };
 
+// From a handle of the public interface to what is behind it: for this layer, for those above it
+// that watch what applications cannot see, and for tests.
+struct Internals {
+  static PoolState& of(const Pool& pool) { return *pool.state_; }
+  static WorkerState& of(const Worker& worker) { return *worker.state_; }
+};
+
 }  // namespace pando::api

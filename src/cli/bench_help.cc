@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/bench_options.h"
+#include "cli/words.h"
 #include "fabric/sim/simulation.h"
 
 namespace pando::cli {
@@ -32,8 +33,8 @@ The loading is simulated only where LOAD is asked for. docs/simulation.md has th
 Examples:
   pando bench
   pando bench --workload C,A --keys 10M --peers lmdb,rocksdb
-  pando bench --pool tcp:127.0.0.1:7470 --workload C,A --coroutines 64 --peers redis,memcached
-  pando bench --keys string --value-size 64 --clients 2 --coroutines 4 --json out.json
+  pando bench --pool tcp:127.0.0.1:7470 --workload C,A --tasks 64 --peers redis,memcached
+  pando bench --keys string --value-size 64 --clients 2 --tasks 4 --json out.json
   pando bench --index "sherman:leaf_bytes=2048" --compute-nodes 2 --budget 1MiB --workload C
   pando bench --pool tcp:127.0.0.1:7470 --workload C,A      (see pando memnode --help)
   pando bench --fabric sim --workload C,A --compute-nodes 10 --clients 10,40,160,640
@@ -105,7 +106,7 @@ void add_options(CLI::App& parser, BenchWords& words) {
   parser.add_option("--theta", words.theta, "Skew of zipf and latest; 0 is none")
       ->type_name("NUMBER")
       ->capture_default_str();
-  parser.add_option("--ops", words.operations, "Operations a workload")
+  parser.add_option("--ops", words.operations, "Operations of a workload, of all clients together")
       ->type_name("N")
       ->default_str("1M; E: 100k");
   parser.add_option("--warmup", words.warm_up, "Operations before those that count")
@@ -123,7 +124,7 @@ void add_options(CLI::App& parser, BenchWords& words) {
       ->type_name("N[,N...]")
       ->default_str("one a compute node");
   parser
-      .add_option("--coroutines", words.coroutines,
+      .add_option("--tasks", words.tasks,
                   "Operations that a client keeps in flight (peers: always 1)")
       ->type_name("N")
       ->default_str("8; sim: 1");
@@ -140,6 +141,7 @@ void add_options(CLI::App& parser, BenchWords& words) {
       ->type_name("LIST");
   parser.add_option("--json", words.json, "Write the results there")->type_name("FILE");
   parser.add_flag("--quiet", words.quiet, "No progress");
+  reject_old_name(parser, "--coroutines", "--tasks");
   parser.footer(kBenchFooter);
 }
 

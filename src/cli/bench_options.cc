@@ -184,8 +184,8 @@ Status read_clients(const BenchWords& words, Bench& bench) {
   const auto limit = fmt::format("must be 1 to {}", kMostClients);
   if (!within_limit(words.compute_nodes)) return invalid("--compute-nodes", limit);
   // Papers count clients with one operation in flight each.
-  bench.runner.tasks = words.coroutines.value_or(bench.simulation ? 1 : 8);
-  if (!within_limit(bench.runner.tasks)) return invalid("--coroutines", limit);
+  bench.runner.tasks = words.tasks.value_or(bench.simulation ? 1 : 8);
+  if (!within_limit(bench.runner.tasks)) return invalid("--tasks", limit);
   bench.runner.compute_nodes = words.compute_nodes;
   for (const std::string& word : split(words.clients, ',')) {
     const auto count = parse_count("--clients", word);

@@ -31,8 +31,8 @@ struct BenchWords {
   std::string operations;
   std::string warm_up;
   unsigned compute_nodes = 1;
-  std::string clients;                 // empty: one for each compute node
-  std::optional<unsigned> coroutines;  // 8; 1 where it is simulated
+  std::string clients;            // empty: one for each compute node
+  std::optional<unsigned> tasks;  // of each client: 8; 1 where it is simulated
   std::string budget = "64MiB";
   std::uint64_t seed = 1;
   std::string peers;

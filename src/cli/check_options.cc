@@ -54,7 +54,7 @@ Examples:
   pando check --index sherman --seeds 1..20000 --faults tear,kill
   pando check --fabric tcp --seeds 1..2000
   pando check --seeds 1..1 --minutes 60 --keep-going
-  pando check --index sherman --seed 17 --ops 10 --trace /tmp/seventeen)";
+  pando check --index sherman --seed 17 --ops-per-task 10 --trace /tmp/seventeen)";
 
 Result<std::uint64_t> parse_seed(std::string_view option, std::string_view text) {
   return base::parse_unsigned(option, text, 0, CampaignOptions::kMaxSeed);
@@ -180,16 +180,20 @@ void add_options(CLI::App& parser, CheckWords& words) {
                   "Memory nodes; drawn where not given, as are the next five")
       ->type_name("N");
   parser.add_option("--compute-nodes", words.sizes.compute_nodes, "Compute nodes")->type_name("N");
-  parser.add_option("--clients", words.sizes.clients, "Clients of each compute node")
+  parser.add_option("--clients-per-node", words.sizes.clients, "Clients of each compute node")
       ->type_name("N");
-  parser.add_option("--tasks", words.sizes.tasks, "Tasks of each client, at the same time")
+  parser.add_option("--tasks", words.sizes.tasks, "Operations that a client keeps in flight")
       ->type_name("N");
-  parser.add_option("--ops", words.sizes.operations, "Operations of each task")->type_name("N");
+  parser.add_option("--ops-per-task", words.sizes.operations, "Operations of each task")
+      ->type_name("N");
   parser.add_option("--keys", words.sizes.keys, "Keys")->type_name("N");
   parser.add_option("--trace", words.trace, "Write what the run did to PREFIX.txt and PREFIX.json")
       ->type_name("PREFIX");
   parser.add_option("--json", words.json, "Write the results there")->type_name("FILE");
   parser.add_flag("--quiet", words.quiet, "No progress");
+  // For bench these are of all clients together.
+  reject_old_name(parser, "--clients", "--clients-per-node");
+  reject_old_name(parser, "--ops", "--ops-per-task");
   parser.footer(kCheckFooter);
 }
 

@@ -34,8 +34,8 @@ using nlohmann::json;
 using Node = LocalCluster::Node;
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kPatience{30};  // until a node serves
-constexpr std::chrono::seconds kMercy{10};     // until a node that was asked to end is forced to
+constexpr std::chrono::seconds kStartTimeout{30};  // until a node serves
+constexpr std::chrono::seconds kMercy{10};  // until a node that was asked to end is forced to
 constexpr std::chrono::milliseconds kLook{10};
 
 constexpr const char* kName = "local";  // of the cluster, where there is an etcd
@@ -242,7 +242,7 @@ bool read_places(Node& node) {
 // Until `serves` is true.
 template <class Serves>
 Status wait_until_serving(std::string_view what, const Node& node, Serves serves) {
-  const auto until = SteadyClock::now() + kPatience;
+  const auto until = SteadyClock::now() + kStartTimeout;
   while (!serves()) {
     const bool ended = waitpid(node.process, nullptr, WNOHANG) == node.process;
     if (ended || SteadyClock::now() > until) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 
@@ -15,6 +16,11 @@ constexpr std::uint64_t kMostItems = std::uint64_t{1} << 40;
 
 std::unexpected<Error> invalid(std::string_view option, std::string_view why) {
   return fail(ErrorCode::kInvalidArgument, fmt::format("{}: {}", option, why));
+}
+
+void reject_old_name(CLI::App& parser, const std::string& old, const std::string& name) {
+  const auto refuse = [name](const std::string&) { return "it is called " + name + " now"; };
+  parser.add_option(old)->group("")->check(refuse);
 }
 
 std::vector<std::string> split(std::string_view text, char separator) {

@@ -5,12 +5,15 @@
 #include <array>
 
 #include "index/chime/chime.h"
+#include "index/common/combined_kind.h"
 #include "index/sherman/sherman.h"
 
 namespace pando::index {
 
 std::span<const Kind* const> kinds() {
-  static const std::array<const Kind*, 2> kAll = {&sherman::kind(), &chime::kind()};
+  static const CombinedKind kSherman(sherman::kind());
+  static const CombinedKind kChime(chime::kind());
+  static const std::array<const Kind*, 2> kAll = {&kSherman, &kChime};
   return kAll;
 }
 

@@ -1,4 +1,5 @@
-// The index kinds there are. A new one is added in registry.cc, and nowhere else.
+// The index kinds there are: the one list of them. What every kind has beside what is its own is
+// added here, too: the setting `combine`.
 #pragma once
 
 #include <span>

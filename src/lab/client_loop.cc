@@ -21,7 +21,7 @@ bool OperationRun::begin() {
   key_ = work_.phase().keys.key(item_, key_bytes_);
   if (inserts()) make_value(0);
   if (kind_ == OperationKind::kUpdate) make_value(work_.version(*position));
-  begin_ = part_begin_ = work_.phase().now();
+  begin_ = call_begin_ = work_.phase().now();
   return true;
 }
 
@@ -47,17 +47,17 @@ void OperationRun::make_value(std::uint64_t version) {
   lab::make_value(key_, version, work_.phase().value_size, value_);
 }
 
-void OperationRun::end_part(Part part) {
+void OperationRun::end_call(CallKind kind) {
   const auto now = work_.phase().now();
-  PartResult& result = work_.result().part(part);
+  CallResult& result = work_.result().calls_of(kind);
   ++result.count;
-  result.latency.record(static_cast<std::uint64_t>((now - part_begin_).count()));
-  part_begin_ = now;
+  result.latency.record(static_cast<std::uint64_t>((now - call_begin_).count()));
+  call_begin_ = now;
 }
 
 void OperationRun::end() {
   ++work_.result().operations;
-  work_.result().latency.record(static_cast<std::uint64_t>((part_begin_ - begin_).count()));
+  work_.result().latency.record(static_cast<std::uint64_t>((call_begin_ - begin_).count()));
   work_.count_done();
 }
 
@@ -67,7 +67,7 @@ void OperationRun::fail(std::string_view what, std::string_view why) {
 }
 
 void OperationRun::found(const Result<std::string>& answer) {
-  end_part(Part::kSearch);
+  end_call(CallKind::kSearch);
   if (!answer && answer.error().code() == ErrorCode::kNotFound) {
     fail("search", "not found, though it was inserted");
   } else if (!answer) {
@@ -80,18 +80,18 @@ void OperationRun::found(const Result<std::string>& answer) {
 }
 
 void OperationRun::inserted(const Status& answer) {
-  end_part(Part::kInsert);
+  end_call(CallKind::kInsert);
   if (!answer) return fail("insert", answer.error().message());
   if (!work_.is_load()) work_.phase().inserts->acknowledge(item_);
 }
 
 void OperationRun::updated(const Status& answer) {
-  end_part(Part::kUpdate);
+  end_call(CallKind::kUpdate);
   if (!answer) fail("update", answer.error().message());
 }
 
 void OperationRun::scanned(const Result<std::vector<Entry>>& answer) {
-  end_part(Part::kScan);
+  end_call(CallKind::kScan);
   if (!answer) return fail("scan", answer.error().message());
   check_scan(*answer);
 }

@@ -52,9 +52,9 @@ class OperationRun {
   const Key& key() const { return key_; }
   std::string_view value() const { return value_; }
   std::size_t scan_length() const { return scan_length_; }
-  Counters* cost(Part part) { return &work_.result().part(part).cost; }
+  Counters* cost(CallKind kind) { return &work_.result().calls_of(kind).cost; }
 
-  // The answers: each ends the part's clock, then checks.
+  // The answers: each ends the call's clock, then checks.
   void found(const Result<std::string>& answer);
   void inserted(const Status& answer);
   void updated(const Status& answer);
@@ -63,7 +63,7 @@ class OperationRun {
 
  private:
   void draw_planned(std::uint64_t position);
-  void end_part(Part part);
+  void end_call(CallKind kind);
   void make_value(std::uint64_t version);
   void fail(std::string_view what, std::string_view why);
   void check_scan(const std::vector<Entry>& entries);
@@ -78,7 +78,7 @@ class OperationRun {
   std::string value_;
   bool failed_ = false;
   std::chrono::nanoseconds begin_{};
-  std::chrono::nanoseconds part_begin_{};
+  std::chrono::nanoseconds call_begin_{};
 };
 
 template <class Client>
@@ -86,16 +86,16 @@ Task<void> client_loop(Client& client, ClientWork& work) {
   OperationRun run(work);
   while (run.begin()) {
     if (run.searches()) {
-      run.found(co_await client.get(run.key(), run.cost(Part::kSearch)));
+      run.found(co_await client.get(run.key(), run.cost(CallKind::kSearch)));
     }
     if (run.inserts()) {
-      run.inserted(co_await client.insert(run.key(), run.value(), run.cost(Part::kInsert)));
+      run.inserted(co_await client.insert(run.key(), run.value(), run.cost(CallKind::kInsert)));
     }
     if (run.updates()) {
-      run.updated(co_await client.update(run.key(), run.value(), run.cost(Part::kUpdate)));
+      run.updated(co_await client.update(run.key(), run.value(), run.cost(CallKind::kUpdate)));
     }
     if (run.scans()) {
-      run.scanned(co_await client.scan(run.key(), run.scan_length(), run.cost(Part::kScan)));
+      run.scanned(co_await client.scan(run.key(), run.scan_length(), run.cost(CallKind::kScan)));
     }
     run.end();
   }

@@ -9,15 +9,15 @@ Now steady_now() {
   };
 }
 
-std::string_view to_string(Part part) {
-  switch (part) {
-    case Part::kSearch:
+std::string_view to_string(CallKind kind) {
+  switch (kind) {
+    case CallKind::kSearch:
       return "search";
-    case Part::kInsert:
+    case CallKind::kInsert:
       return "insert";
-    case Part::kUpdate:
+    case CallKind::kUpdate:
       return "update";
-    case Part::kScan:
+    case CallKind::kScan:
       return "scan";
   }
   return "?";

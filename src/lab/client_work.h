@@ -30,18 +30,18 @@ namespace pando::lab {
 using Now = std::function<std::chrono::nanoseconds()>;
 Now steady_now();
 
-// The kinds that costs are told apart by. A read-modify-write is one operation of the workload, and
-// here one search and one update.
-enum class Part : std::uint8_t { kSearch, kInsert, kUpdate, kScan };
-inline constexpr std::size_t kParts = 4;
-std::string_view to_string(Part part);
+// What is asked of an index, and what costs are told apart by. A read-modify-write is one operation
+// of the workload and two calls: a search and an update.
+enum class CallKind : std::uint8_t { kSearch, kInsert, kUpdate, kScan };
+inline constexpr std::size_t kCallKinds = 4;
+std::string_view to_string(CallKind kind);
 
-struct PartResult {
+struct CallResult {
   std::uint64_t count = 0;
   Counters cost;
   Histogram latency;
 
-  void merge(const PartResult& other) {
+  void merge(const CallResult& other) {
     count += other.count;
     cost += other.cost;
     latency.merge(other.latency);
@@ -51,14 +51,14 @@ struct PartResult {
 struct ClientResult {
   std::uint64_t operations = 0;
   Histogram latency;  // of whole operations
-  std::array<PartResult, kParts> parts;
+  std::array<CallResult, kCallKinds> calls;
 
-  PartResult& part(Part p) { return parts[static_cast<std::size_t>(p)]; }
-  const PartResult& part(Part p) const { return parts[static_cast<std::size_t>(p)]; }
+  CallResult& calls_of(CallKind kind) { return calls[static_cast<std::size_t>(kind)]; }
+  const CallResult& calls_of(CallKind kind) const { return calls[static_cast<std::size_t>(kind)]; }
   void merge(const ClientResult& other) {
     operations += other.operations;
     latency.merge(other.latency);
-    for (std::size_t i = 0; i < kParts; ++i) parts[i].merge(other.parts[i]);
+    for (std::size_t i = 0; i < kCallKinds; ++i) calls[i].merge(other.calls[i]);
   }
 };
 

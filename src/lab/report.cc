@@ -15,22 +15,22 @@ using Row = std::vector<std::string>;
 
 double microseconds(const Histogram& latency, double q) { return latency.quantile(q) / 1e3; }
 
-double mean_round_trips(const PartResult& part) {
-  return part.count == 0
+double mean_round_trips(const CallResult& calls) {
+  return calls.count == 0
              ? 0
-             : static_cast<double>(part.cost.round_trips) / static_cast<double>(part.count);
+             : static_cast<double>(calls.cost.round_trips) / static_cast<double>(calls.count);
 }
 
 Json operations_json(const ClientResult& result) {
   Json operations = Json::object();
-  for (std::size_t i = 0; i < kParts; ++i) {
-    const PartResult& part = result.parts[i];
-    if (part.count == 0) continue;
-    operations[std::string(to_string(static_cast<Part>(i)))] = {
-        {"count", part.count},
-        {"round_trips", mean_round_trips(part)},
-        {"p50_us", microseconds(part.latency, 0.5)},
-        {"p99_us", microseconds(part.latency, 0.99)}};
+  for (std::size_t i = 0; i < kCallKinds; ++i) {
+    const CallResult& calls = result.calls[i];
+    if (calls.count == 0) continue;
+    operations[std::string(to_string(static_cast<CallKind>(i)))] = {
+        {"count", calls.count},
+        {"round_trips", mean_round_trips(calls)},
+        {"p50_us", microseconds(calls.latency, 0.5)},
+        {"p99_us", microseconds(calls.latency, 0.99)}};
   }
   return operations;
 }
@@ -86,11 +86,11 @@ Json run_json(const RunReport& run, const RunnerOptions& options) {
 
 std::string round_trips_by_kind(const RunReport& run) {
   std::string text;
-  for (std::size_t i = 0; i < kParts; ++i) {
-    const PartResult& part = run.result.parts[i];
-    if (part.count == 0) continue;
-    text += fmt::format("{}{} {:.2f}", text.empty() ? "" : ", ", to_string(static_cast<Part>(i)),
-                        mean_round_trips(part));
+  for (std::size_t i = 0; i < kCallKinds; ++i) {
+    const CallResult& calls = run.result.calls[i];
+    if (calls.count == 0) continue;
+    text += fmt::format("{}{} {:.2f}", text.empty() ? "" : ", ",
+                        to_string(static_cast<CallKind>(i)), mean_round_trips(calls));
   }
   return text;
 }

@@ -35,7 +35,7 @@ std::uint64_t sum_of(const Works& works, std::uint64_t (ClientWork::*what)() con
 
 Counters RunReport::cost() const {
   Counters sum;
-  for (const PartResult& part : result.parts) sum += part.cost;
+  for (const CallResult& calls : result.calls) sum += calls.cost;
   return sum;
 }
 
@@ -89,7 +89,7 @@ Runner::Outcome Runner::run(const Mix& mix, unsigned clients,
   if (mix.scan > 0 && !greatest_item_) greatest_item_ = find_greatest_item();
   PhaseState phase = make_phase(failures);
   phase.latest = options_.distribution.value_or(mix.distribution) == Distribution::kLatest;
-  target_.settle();
+  target_.wait_until_idle();
 
   const std::string label = fmt::format("{} {}", target_.name(), mix.name);
   const Works warm_up = plan(phase, mix, clients, options_.warm_up.value_or(count / 10));

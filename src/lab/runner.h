@@ -4,7 +4,7 @@
 // called for any number of workloads and clients, in any order. D and E insert, so the set grows
 // with each of them; every workload works on what is there when it begins.
 //
-// run(): waits until the target has settled, warms up with operations of the same mix (not
+// run(): waits until the target is idle, warms up with operations of the same mix (not
 // counted), then measures. Throughput is operations by the time from the moment at which every
 // client is set up to the end of the last one, by the target's clock. Costs come from the counters
 // that each operation fills: they are exact.

@@ -61,7 +61,7 @@ class Target {
   virtual unsigned populating_clients(unsigned clients) const { return clients; }
 
   // Waits for work that the target does in the background, before a phase that is measured.
-  virtual void settle() {}
+  virtual void wait_until_idle() {}
   virtual Result<TargetMemory> memory() = 0;
 };
 

@@ -10,13 +10,13 @@ namespace {
 
 // Puts an index into the catalogue as a later version of the program would.
 void publish(Pool& pool, std::string_view name, std::uint32_t format, std::string_view options) {
-  pool::Catalogue& catalogue = pool.state().node.catalogue();
-  const auto record = pool.state().run_on_session([&](pool::Session& session) {
+  pool::Catalogue& catalogue = api::Internals::of(pool).node.catalogue();
+  const auto record = api::Internals::of(pool).run_on_session([&](pool::Session& session) {
     return catalogue.begin_create(session, name, format, options);
   });
   ASSERT_TRUE(record.has_value());
-  const Status published =
-      pool.state().run([&](pool::Operation& op) { return catalogue.publish(op, *record); });
+  const Status published = api::Internals::of(pool).run(
+      [&](pool::Operation& op) { return catalogue.publish(op, *record); });
   ASSERT_TRUE(published.has_value());
 }
 

@@ -18,9 +18,9 @@ namespace {
 
 // Bytes in use or lost. REQUIRES: no other compute node is there.
 std::uint64_t not_free(const Pool& pool) {
-  const std::vector<const pool::Allocator*> living = {&pool.state().node.allocator()};
-  const auto census =
-      pool.state().run([&](pool::Operation& op) { return pool::take_census(op, living); });
+  const std::vector<const pool::Allocator*> living = {&api::Internals::of(pool).node.allocator()};
+  const auto census = api::Internals::of(pool).run(
+      [&](pool::Operation& op) { return pool::take_census(op, living); });
   return must(census).other;
 }
 
@@ -34,7 +34,7 @@ TEST(Leaving, NothingIsLostThoughAPeerIsInAnOperation) {
   for (std::uint64_t key = 0; key < keys; ++key) must(of_stays.put(key, value));
   const std::uint64_t before = not_free(stays);
   for (int cycle = 0; cycle < 10; ++cycle) {
-    const std::unique_ptr<api::Lane> lane = must(stays.state().make_lane());
+    const std::unique_ptr<api::Lane> lane = must(api::Internals::of(stays).make_lane());
     const pool::Operation long_scan(*lane->session);
     Pool leaves = must(stays.attach({}));
     const Index of_leaves = must(leaves.open_index("kv"));

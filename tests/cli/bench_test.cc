@@ -55,7 +55,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadWord{"bench --clients some", "--clients", "some"},
         BadWord{"bench --clients 5000", "--clients", "1 to 1024"},
         BadWord{"bench --clients 1 --compute-nodes 2", "--clients", "idle"},
-        BadWord{"bench --coroutines 0", "--coroutines", "1 to 1024"},
+        BadWord{"bench --tasks 0", "--tasks", "1 to 1024"},
+        BadWord{"bench --coroutines 4", "--coroutines", "it is called --tasks"},
         BadWord{"bench --clients 4,0", "--clients", "1 to 1024"},
         BadWord{"bench --clients 4,2 --compute-nodes 3", "--clients", "2 leave some of 3"},
         BadWord{"bench --clients ,", "--clients", "names no number"},
@@ -107,7 +108,7 @@ TEST_F(Program, BenchPrintsATableAndWritesJson) {
 TEST_F(Program, BenchRunsOnSeveralComputeNodesWithStrings) {
   const Outcome outcome = run_pando(
       "bench --quiet --keys 5k,string --value-size 100 --ops 2k --compute-nodes 2 --clients 4 "
-      "--coroutines 4 --pool 'embedded?nodes=2'");
+      "--tasks 4 --pool 'embedded?nodes=2'");
   EXPECT_EQ(outcome.code, 0) << outcome.output;
 }
 

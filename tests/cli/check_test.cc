@@ -41,10 +41,12 @@ INSTANTIATE_TEST_SUITE_P(
         BadWord{"check --seeds 1..2..3", "2..3", "--seeds"},
         BadWord{"check --seed -1", "'-1'", "--seed"}, BadWord{"check --seed x", "'x'", "--seed"},
         BadWord{"check --seed 1 --seeds 1..2", "--seeds", "one of them"},
-        BadWord{"check --clients 0", "--clients: 0", "1 and 64"},
-        BadWord{"check --clients some", "--clients", "some"},
+        BadWord{"check --clients-per-node 0", "--clients-per-node: 0", "1 and 64"},
+        BadWord{"check --clients-per-node some", "--clients-per-node", "some"},
+        BadWord{"check --clients 2", "--clients", "it is called --clients-per-node"},
         BadWord{"check --tasks 0", "--tasks: 0", "1 and 64"},
-        BadWord{"check --ops 0", "--ops: 0", "between 1 and"},
+        BadWord{"check --ops-per-task 0", "--ops-per-task: 0", "between 1 and"},
+        BadWord{"check --ops 10", "--ops", "it is called --ops-per-task"},
         BadWord{"check --keys 0", "--keys: 0", "between 1 and"},
         BadWord{"check --memory-nodes 0", "--memory-nodes: 0", "1 and 64"},
         BadWord{"check --memory-nodes 65", "--memory-nodes: 65", "1 and 64"},
@@ -83,7 +85,8 @@ TEST_F(Program, CheckWritesASummary) {
   const Folder folder;
   const std::string file = folder.path() / "out.json";
   const Outcome outcome = run_pando(
-      "check --quiet --seeds 3..7 --faults tear,kill --index 'sherman,sherman:cache=off' --ops 10 "
+      "check --quiet --seeds 3..7 --faults tear,kill --index 'sherman,sherman:cache=off' "
+      "--ops-per-task 10 "
       "--json '" +
       file + "'");
   ASSERT_EQ(outcome.code, 0) << outcome.output;
@@ -106,7 +109,7 @@ TEST_F(Program, CheckWritesATrace) {
   const Folder folder;
   const std::string prefix = folder.path() / "trace";
   const Outcome outcome =
-      run_pando("check --quiet --index sherman --seed 4 --ops 5 --trace '" + prefix + "'");
+      run_pando("check --quiet --index sherman --seed 4 --ops-per-task 5 --trace '" + prefix + "'");
   ASSERT_EQ(outcome.code, 0) << outcome.output;
   std::ifstream text(prefix + ".txt");
   const std::string all((std::istreambuf_iterator<char>(text)), {});

@@ -3,15 +3,21 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <deque>
 #include <map>
 #include <set>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "../pool/cluster.h"
+#include "index/registry.h"
+#include "support/conformance.h"
+#include "support/memory_nodes.h"
 #include "support/outcome.h"
 #include "support/scale.h"
 #include <pando/pando.h>
@@ -428,6 +434,115 @@ TEST(CombiningThreads, WorkersAreDroppedInTheMiddle) {
   EXPECT_TRUE(succeeded(index.put(HotKey::kKey, "end")));  // behind whatever lock was left
   EXPECT_TRUE(succeeded(index.check()));
 }
+
+// ---- The setting, of every kind ----
+
+std::uint64_t shared(const Index& index) {
+  std::uint64_t sum = 0;
+  for (const auto& [name, count] : index.stats().counts) {
+    if (name == "combined_reads" || name == "combined_writes") sum += count;
+  }
+  return sum;
+}
+
+TEST(CombineSetting, EveryKindHasItAndItIsNotOfTheFormat) {
+  for (const Kind* kind : kinds()) {
+    const std::vector<Setting> settings = kind->settings();
+    const auto at = std::ranges::find(settings, "combine", &Setting::name);
+    ASSERT_NE(at, settings.end()) << kind->name();
+    EXPECT_EQ(at->default_value, "auto");
+    EXPECT_FALSE(at->format);
+    for (const auto& [given, spelled] :
+         {std::pair{"", "auto"}, {":combine=auto", "auto"}, {":combine=true", "on"}}) {
+      const auto options = IndexOptions::parse(std::string(kind->name()) + given).value();
+      EXPECT_EQ(kind->normalize(options).value().settings.at("combine"), spelled) << given;
+    }
+  }
+}
+
+TEST(CombineSetting, WhatIsWrongIsNamed) {
+  using testing::failed_with;
+  for (const Kind* kind : kinds()) {
+    IndexOptions options{.kind = std::string(kind->name())};
+    options.settings = {{"combine", "maybe"}};
+    EXPECT_TRUE(failed_with(kind->normalize(options), ErrorCode::kInvalidArgument,
+                            "combine: 'maybe' is not on, off or auto"));
+    options.settings = {{"comb", "on"}};
+    EXPECT_TRUE(failed_with(kind->normalize(options), ErrorCode::kInvalidArgument, " combine"));
+    options.settings = {{"keys", "bytes"}};  // the key type has a place of its own
+    EXPECT_TRUE(failed_with(kind->normalize(options), ErrorCode::kInvalidArgument, "'keys'"));
+  }
+}
+
+struct Placing {
+  std::string fabric;
+  std::string combine;
+  bool shares;
+};
+using PlacedKind = std::tuple<Placing, std::string>;
+
+class CombineOn : public ::testing::TestWithParam<PlacedKind> {
+ protected:
+  static std::string url(const testing::MemoryNodes& nodes, const std::string& fabric) {
+    if (fabric == "embedded") return "embedded:64MiB";
+    return (fabric == "tcp" ? nodes.tcp_url() : nodes.mapped_url()) + "?timeout=60000";
+  }
+  static Task<void> client(testing::RecordedIndex& index, Worker& worker, std::uint64_t steps) {
+    for (std::uint64_t step = 0; step < steps; ++step) {
+      if ((step + index.client()) % 3 == 0) {
+        co_await index.put(worker, OwnedKey(kKey), testing::numbered_value(index.client(), step));
+      } else {
+        co_await index.get(worker, OwnedKey(kKey));
+      }
+      co_await worker.yield();
+    }
+  }
+  static constexpr std::uint64_t kKey = 7;
+};
+
+// Threads with several tasks each, all on one key.
+TEST_P(CombineOn, ThreadsShareOneHotKeyWhereItIsOn) {
+  using namespace pando::testing;
+  const auto& [placing, kind] = GetParam();
+  const MemoryNodes nodes({.bytes = 32 << 20});
+  Pool pool = must(Pool::open(url(nodes, placing.fabric), kPatient));
+  const std::string words = kind + ":combine=" + placing.combine;
+  const Index index = must(pool.create_index("hot", IndexOptions::parse(words).value()));
+  HistoryRecorder recorder;
+  run_threads(3, [&](std::size_t) {
+    constexpr std::size_t kTasks = 4;
+    Worker worker = must(pool.make_worker());
+    std::deque<RecordedIndex> clients;
+    for (std::size_t i = 0; i < kTasks; ++i) {
+      worker.spawn(client(clients.emplace_back(index, recorder), worker, scaled(400, 60)));
+    }
+    worker.run();
+  });
+  EXPECT_TRUE(linearizable(recorder));
+  EXPECT_EQ(shared(index) > 0, placing.shares) << shared(index);
+  EXPECT_TRUE(succeeded(index.check()));
+}
+
+std::vector<std::string> kind_names() {
+  std::vector<std::string> names;
+  for (const Kind* kind : kinds()) names.emplace_back(kind->name());
+  return names;
+}
+
+std::string placed_name(const ::testing::TestParamInfo<PlacedKind>& info) {
+  const auto& [placing, kind] = info.param;
+  return kind + "_" + placing.fabric + "_" + placing.combine;
+}
+
+const Placing kPlacings[] = {
+    {"embedded", "on", true},  {"embedded", "auto", false}, {"mapped", "on", true},
+    {"mapped", "auto", false}, {"tcp", "auto", true},       {"tcp", "off", false},
+};
+
+INSTANTIATE_TEST_SUITE_P(Fabrics, CombineOn,
+                         ::testing::Combine(::testing::ValuesIn(kPlacings),
+                                            ::testing::ValuesIn(kind_names())),
+                         placed_name);
 
 }  // namespace
 }  // namespace pando::index

@@ -61,10 +61,10 @@ Dropped drop(const std::string& kind, std::uint64_t write) {
   }
   // Until what is retired is free, and what the dead one held has been settled.
   for (int i = 0; i < 60; ++i) {
-    auto& node = pool.state().node;
+    auto& node = api::Internals::of(pool).node;
     const pool::Allocator* living[] = {&node.allocator()};
-    auto census =
-        pool.state().run([&](pool::Operation& op) { return pool::take_census(op, living); });
+    auto census = api::Internals::of(pool).run(
+        [&](pool::Operation& op) { return pool::take_census(op, living); });
     if (census) dropped.census = *census;
     std::this_thread::sleep_for(10ms);
   }

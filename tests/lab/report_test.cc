@@ -29,10 +29,10 @@ RunReport report_of(std::string target, bool is_peer, std::uint64_t nanoseconds)
                    .memory = {.compute_bytes = 1 << 20, .remote_bytes = is_peer ? 0u : 1u << 21}};
   report.result.operations = 100;
   for (int i = 0; i < 100; ++i) report.result.latency.record(2000);
-  PartResult& search = report.result.part(Part::kSearch);
+  CallResult& search = report.result.calls_of(CallKind::kSearch);
   search.count = 60;
   search.cost = {.round_trips = 60, .bytes_read = 61'440};
-  PartResult& update = report.result.part(Part::kUpdate);
+  CallResult& update = report.result.calls_of(CallKind::kUpdate);
   update.count = 40;
   update.cost = {.round_trips = 100, .bytes_written = 320};
   return report;

@@ -54,8 +54,8 @@ TEST(Runner, ReadModifyWriteIsOneOperationOfTwoParts) {
   ASSERT_TRUE(runner.populate(1));
   const auto report = runner.run(*find_mix("F"), 1);
   ASSERT_TRUE(report) << report.error();
-  EXPECT_EQ(report->result.part(Part::kSearch).count, 10'000u);
-  EXPECT_NEAR(static_cast<double>(report->result.part(Part::kUpdate).count), 5'000, 300);
+  EXPECT_EQ(report->result.calls_of(CallKind::kSearch).count, 10'000u);
+  EXPECT_NEAR(static_cast<double>(report->result.calls_of(CallKind::kUpdate).count), 5'000, 300);
 }
 
 TEST(Runner, WarmUpIsNotCounted) {
@@ -68,7 +68,7 @@ TEST(Runner, WarmUpIsNotCounted) {
   const auto report = runner.run(*find_mix("D"), 1);
   ASSERT_TRUE(report) << report.error();
   EXPECT_EQ(report->result.operations, 10'000u);
-  EXPECT_GT(target.size(), 2'000 + report->result.part(Part::kInsert).count);
+  EXPECT_GT(target.size(), 2'000 + report->result.calls_of(CallKind::kInsert).count);
 }
 
 TEST(Runner, TakesTimeFromTheTargetsClock) {

@@ -7,7 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include "index/common/combining.h"
 #include "index/common/keys.h"
 #include "index/index.h"
 
@@ -43,14 +42,10 @@ class LeafTreeKind final : public Kind {
       return fail(ErrorCode::kIncompatible,
                   "onchip_locks: the memory nodes have no on-chip memory");
     }
-    std::unique_ptr<Tree> tree;
     if (options.key_type == KeyType::kInteger) {
-      tree = std::make_unique<Index<IntKeys>>(node, record, *parsed);
-    } else {
-      tree = std::make_unique<Index<ByteKeys>>(node, record, *parsed);
+      return std::make_unique<Index<IntKeys>>(node, record, *parsed);
     }
-    if (parsed->combine) tree = std::make_unique<Combined>(node, std::move(tree));
-    return tree;
+    return std::make_unique<Index<ByteKeys>>(node, record, *parsed);
   }
 
  private:

@@ -45,11 +45,6 @@ void add_merge_and_scan(SettingTable& table, bool& merge, bool& parallel_scan) {
   table.add({"parallel_scan", &parallel_scan, "read the leaves of a scan in one batch", false});
 }
 
-void add_combining(SettingTable& table, bool& combine) {
-  table.add({"combine", &combine,
-             "operations of the compute node on one key at the same time share executions", false});
-}
-
 Status check_node_bytes(std::string_view name, std::size_t bytes) {
   if (bytes >= kMinNodeBytes && bytes <= kMaxNodeBytes && bytes % kLineBytes == 0) return {};
   return fail(ErrorCode::kInvalidArgument,

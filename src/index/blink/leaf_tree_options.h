@@ -24,7 +24,6 @@ struct LeafTreeOptions {
   BLinkOptions tree;
   bool merge = true;          // leaves and inner nodes that empty become one with a neighbour
   bool parallel_scan = true;  // leaves of a scan are read in one batch
-  bool combine = false;       // operations on one key at the same time share executions
 };
 
 // In groups, so that an index's own settings may stand between them.
@@ -33,7 +32,6 @@ void add_sizes(SettingTable& table, std::size_t& inner_bytes, std::size_t& inlin
 // Noted lock words (node_locks.h) need the local queue: it cannot be switched off.
 void add_cache_and_locks(SettingTable& table, BLinkOptions& tree, bool noted_words = false);
 void add_merge_and_scan(SettingTable& table, bool& merge, bool& parallel_scan);
-void add_combining(SettingTable& table, bool& combine);
 
 // What a row of the table cannot judge. Errors name the setting.
 Status check_node_bytes(std::string_view name, std::size_t bytes);

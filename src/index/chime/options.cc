@@ -66,7 +66,6 @@ SettingTable Options::table() {
              "scans of integer keys leave out entries that cannot be in range, and the header "
              "(where replicas=on); off: they read whole leaves",
              false});
-  add_combining(table, combine);
   return table;
 }
 

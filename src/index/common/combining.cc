@@ -159,17 +159,11 @@ std::optional<Combined::Write> Combined::begin(Member& leader) {
 }
 
 Task<void> Combined::execute(Operation& op, Member& leader) {
-  // Who did not wait has nobody to serve.
-  std::optional<Write> write;
-  if (leader.waiter) write = begin(leader);
+  std::optional<Write> write = begin(leader);
   if (write) {
     const Status outcome = co_await tree_->put(op, leader.key, write->value, write->mode);
     serve(leader, outcome, write->value, true);
     if (!leader.write) leader.found = std::move(write->value);
-  } else if (leader.write) {
-    leader.being_written = true;
-    const Status outcome = co_await tree_->put(op, leader.key, leader.value, *leader.write);
-    serve(leader, outcome, leader.value, true);
   } else {
     Result<std::string> got = co_await tree_->get(op, leader.key);
     if (got) {
@@ -206,7 +200,14 @@ void Combined::serve(Member& leader, const Status& outcome, std::string_view fou
 
 Task<Result<std::string>> Combined::get(Operation& op, Key key) {
   Member member(*this, op, key, std::nullopt, {});
-  if (co_await member == Role::kLeading) co_await execute(op, member);
+  const Role role = co_await member;
+  if (role == Role::kLeading && !member.waiter) {
+    // It did not wait, so it has nobody to serve: most operations are alone on their key.
+    Result<std::string> got = co_await tree_->get(op, key);
+    serve(member, got ? Status{} : fail(got.error()), got ? *got : std::string_view{}, false);
+    co_return got;
+  }
+  if (role == Role::kLeading) co_await execute(op, member);
   if (member.role == Role::kAlone) co_return co_await tree_->get(op, key);
   if (!member.outcome) co_return fail(member.outcome.error());
   co_return std::move(member.found);
@@ -215,7 +216,14 @@ Task<Result<std::string>> Combined::get(Operation& op, Key key) {
 Task<Status> Combined::put(Operation& op, Key key, std::string_view value, PutMode mode) {
   if (mode == PutMode::kInsert) co_return co_await tree_->put(op, key, value, mode);
   Member member(*this, op, key, mode, value);
-  if (co_await member == Role::kLeading) co_await execute(op, member);
+  const Role role = co_await member;
+  if (role == Role::kLeading && !member.waiter) {
+    member.being_written = true;
+    Status done = co_await tree_->put(op, key, value, mode);
+    serve(member, done, value, true);
+    co_return done;
+  }
+  if (role == Role::kLeading) co_await execute(op, member);
   if (member.role == Role::kAlone) co_return co_await tree_->put(op, key, value, mode);
   co_return std::move(member.outcome);
 }

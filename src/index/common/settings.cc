@@ -11,6 +11,8 @@ namespace pando::index {
 
 namespace {
 
+constexpr const char* kKeys = "keys";
+
 Status read(const SettingRow& row, std::string_view text) {
   const auto read_into = [&]<class T>(T* place) -> Status {
     if constexpr (std::same_as<T, bool>) {
@@ -44,16 +46,24 @@ std::string spell_value(const SettingRow& row) {
 
 }  // namespace
 
+Status check_names(std::string_view kind, const std::vector<Setting>& known,
+                   const IndexOptions& given) {
+  for (const auto& [name, text] : given.settings) {
+    const bool found = std::ranges::find(known, name, &Setting::name) != known.end();
+    if (found && name != kKeys) continue;  // IndexOptions keeps the key type apart
+    std::string names;
+    for (const Setting& setting : known) names += " " + setting.name;
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{} has no setting '{}'; it has:{}", kind, name, names));
+  }
+  return {};
+}
+
 Status SettingTable::parse(const IndexOptions& options) {
+  if (Status known = check_names(kind_, describe(), options); !known) return known;
   key_type_ = options.key_type;
   for (const auto& [name, text] : options.settings) {
     const auto row = std::ranges::find(rows_, std::string_view(name), &SettingRow::name);
-    if (row == rows_.end()) {
-      std::string known;
-      for (const Setting& setting : describe()) known += " " + setting.name;
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("{} has no setting '{}'; it has:{}", kind_, name, known));
-    }
     if (Status stored = read(*row, text); !stored) return stored;
   }
   return {};
@@ -68,7 +78,7 @@ IndexOptions SettingTable::spell() const {
 }
 
 std::vector<Setting> SettingTable::describe() const {
-  std::vector<Setting> all = {{"keys", "integer", "key type: integer or bytes", true}};
+  std::vector<Setting> all = {{kKeys, "integer", "key type: integer or bytes", true}};
   for (const SettingRow& row : rows_) {
     all.push_back({row.name, spell_value(row), row.meaning, row.format, row.trials});
   }

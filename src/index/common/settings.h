@@ -30,6 +30,10 @@ struct SettingRow {
   std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
 };
 
+// Whether `known` has all settings that are given. The error names the others, and what there is.
+Status check_names(std::string_view kind, const std::vector<Setting>& known,
+                   const IndexOptions& given);
+
 class SettingTable {
  public:
   // The key type is described as a setting, for in text it is one; IndexOptions keeps it apart.

@@ -10,7 +10,6 @@ SettingTable Options::table() {
   table.add(
       {"onchip_locks", &tree.locks.on_chip, "keep lock words in the NICs' on-chip memory", true});
   add_merge_and_scan(table, merge, parallel_scan);
-  add_combining(table, combine);
   return table;
 }
 

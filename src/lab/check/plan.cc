@@ -182,9 +182,9 @@ Status check_sizes(const CheckPlan& plan) {
   };
   if (Status ok = within("memory-nodes", plan.memory_nodes, 64); !ok) return ok;
   if (Status ok = within("compute-nodes", plan.compute_nodes, 64); !ok) return ok;
-  if (Status ok = within("clients", plan.clients, 64); !ok) return ok;
+  if (Status ok = within("clients-per-node", plan.clients, 64); !ok) return ok;
   if (Status ok = within("tasks", plan.tasks, 64); !ok) return ok;
-  if (Status ok = within("ops", plan.operations, 1'000'000); !ok) return ok;
+  if (Status ok = within("ops-per-task", plan.operations, 1'000'000); !ok) return ok;
   return within("keys", plan.keys, 100'000);
 }
 
@@ -272,7 +272,7 @@ Result<CheckPlan> draw_plan(std::uint64_t seed, const std::string& index, FaultS
 std::string CheckPlan::command() const {
   return fmt::format(
       "./pando check {}--index '{}' --seed {} --faults {} --memory-nodes {} --compute-nodes {} "
-      "--clients {} --tasks {} --ops {} --keys {}",
+      "--clients-per-node {} --tasks {} --ops-per-task {} --keys {}",
       fabric == CheckedFabric::kTcp ? "--fabric tcp " : "", index_words, seed, faults.to_string(),
       memory_nodes, compute_nodes, clients, tasks, operations, keys);
 }

@@ -41,7 +41,7 @@ constexpr std::chrono::milliseconds kDeadline{500};
 constexpr Time kLeaseTime = static_cast<Time>(kLease.count()) * kMillisecond;
 constexpr Time kDeadlineTime = static_cast<Time>(kDeadline.count()) * kMillisecond;
 // From the last fault, or from the last operation that began, to the next, at most.
-constexpr Time kPatience = 4 * kDeadlineTime;
+constexpr Time kStuckAfter = 4 * kDeadlineTime;
 constexpr Time kFaultsWithin = 6 * kMillisecond;
 // From a death to its burial, at most: the lease is over, some look, and a fence may be slow.
 constexpr Time kBuried = 8 * kLeaseTime;
@@ -95,7 +95,7 @@ class Scenario {
 
     // Not any more: dead, or gone by itself.
     bool absent() const { return held || left; }
-    const pool::Allocator& allocator() const { return pool->state().node.allocator(); }
+    const pool::Allocator& allocator() const { return api::Internals::of(*pool).node.allocator(); }
 
     std::optional<Pool> pool;
     std::optional<Index> index;
@@ -226,7 +226,7 @@ class Scenario {
       return nullptr;
     }
     if (plan_.near_wrap) {
-      pool->state().node.allocator().begin_incarnations_at(kLastBirth);
+      api::Internals::of(*pool).node.allocator().begin_incarnations_at(kLastBirth);
       if (nodes_.empty() && !raise_tags(*pool)) return nullptr;
     }
     auto index = nodes_.empty() ? pool->create_index(kIndexName, plan_.index)
@@ -255,7 +255,7 @@ class Scenario {
       }
       co_return Status{};
     };
-    const Status raised = pool.state().run(write);
+    const Status raised = api::Internals::of(pool).run(write);
     return raised ? true : complain("raising tags", raised.error());
   }
 
@@ -311,7 +311,7 @@ class Scenario {
                             (done.error().code() == ErrorCode::kDataLost && random.below(4) == 0);
       if (for_good) break;
       // As anybody would; and many writes of unknown outcome make a history hard to judge.
-      task::Worker& own = worker.state().lane->worker;
+      task::Worker& own = api::Internals::of(worker).lane->worker;
       co_await own.sleep_for(std::chrono::microseconds(1 + random.below(1000)));
     }
     running.end();
@@ -323,7 +323,7 @@ class Scenario {
   // An operation that takes long, and holds the epoch meanwhile.
   Task<void> sleeper(Node& node, Worker& worker, Time time) {
     const Running running(node);
-    const pool::Operation op(*worker.state().lane->session);
+    const pool::Operation op(*api::Internals::of(worker).lane->session);
     co_await op.worker().sleep_for(std::chrono::microseconds(time / kMicrosecond));
   }
 
@@ -419,9 +419,9 @@ class Scenario {
   void at(Time when, std::function<void()> action) {
     simulation_->engine().at(simulation_->time() + when, std::move(action));
   }
-  // `settles`: after how long its effects are over.
-  void note_fault(Time settles, std::string_view what) {
-    last_fault_ = std::max(last_fault_, simulation_->time() + settles);
+  // `lasts`: after how long its effects are over.
+  void note_fault(Time lasts, std::string_view what) {
+    last_fault_ = std::max(last_fault_, simulation_->time() + lasts);
     if (observer_ != nullptr) observer_->fault(simulation_->time(), what);
   }
   Time some_time() { return random_.below(kFaultsWithin); }
@@ -440,7 +440,8 @@ class Scenario {
     faults_over_ = false;
     for (unsigned i = 0; i < plan_.recyclings; ++i) {
       at(some_time(), [this] {
-        if (Node& node = some_node(); node.pool) node.pool->state().node.recycler().request();
+        if (Node& node = some_node(); node.pool)
+          api::Internals::of(*node.pool).node.recycler().request();
       });
     }
     schedule(Fault::kKill, 3, [this] { schedule_kill(); });
@@ -555,8 +556,8 @@ class Scenario {
     simulation_->cut_link(node.client, memory_node, lasts);
     // Heartbeats are on memory node 0. Who leaves must reach all of them.
     node.struck |= memory_node == 0 || node.left;
-    const Time settles = over_tcp() ? 2 * lasts : lasts;  // until what was held back has come
-    note_fault(settles + kBuried,
+    const Time held_up = over_tcp() ? 2 * lasts : lasts;  // until what was held back has come
+    note_fault(held_up + kBuried,
                fmt::format("the link of compute node {} and memory node {} is cut for {} us",
                            node.client, memory_node, lasts / kMicrosecond));
     ++outcome_.coverage.cuts;
@@ -671,7 +672,7 @@ class Scenario {
 
   void work() {
     while (!finished() || called_for()) {
-      const Time limit = std::max(last_fault_, simulation_->time()) + kPatience;
+      const Time limit = std::max(last_fault_, simulation_->time()) + kStuckAfter;
       const std::uint64_t begun = outcome_.coverage.operations;
       const bool something =
           simulation_->engine().run_until([this] { return finished() || called_for(); }, limit);
@@ -680,9 +681,9 @@ class Scenario {
       replace();
       // Each message that it sends on its way in may be its last.
       for (; visits_ > 0; --visits_) simulation_->visit(1 + random_.below(6));
-      if (something || last_fault_ + kPatience > limit) continue;
+      if (something || last_fault_ + kStuckAfter > limit) continue;
       if (outcome_.coverage.operations > begun) continue;
-      problem(fmt::format("nothing has ended for {} ms:{}", kPatience / kMillisecond, pending()));
+      problem(fmt::format("nothing has ended for {} ms:{}", kStuckAfter / kMillisecond, pending()));
       return;
     }
   }
@@ -836,14 +837,15 @@ class Scenario {
       living.push_back(&node.allocator());
     }
     if (short_of_memory()) {  // all that there is
-      inspector.pool->state().node.recycler().request();
+      api::Internals::of(*inspector.pool).node.recycler().request();
       let_time_pass(4 * kLeaseTime);
     }
     const auto count = [&] {
       simulation_->set_instant(true);
       simulation_->set_alone(true);
-      auto counted = inspector.pool->state().run(
-          [&](pool::Operation& op) { return pool::take_census(op, living); });
+      auto counted = api::Internals::of(*inspector.pool).run([&](pool::Operation& op) {
+        return pool::take_census(op, living);
+      });
       simulation_->set_alone(false);
       simulation_->set_instant(false);
       return counted;
@@ -861,8 +863,9 @@ class Scenario {
       outcome_.coverage.recovered_blocks +=
           node.pool ? node.allocator().recovered() : node.inherited;
       if (node.pool) {
-        outcome_.coverage.recyclings += node.pool->state().node.recycler().rounds();
-        outcome_.coverage.recycled_chunks += node.pool->state().node.recycler().chunks();
+        outcome_.coverage.recyclings += api::Internals::of(*node.pool).node.recycler().rounds();
+        outcome_.coverage.recycled_chunks +=
+            api::Internals::of(*node.pool).node.recycler().chunks();
       }
     }
     if (const Losses most = may_be_lost(); census->other > most.bytes()) {

@@ -51,7 +51,7 @@ void SideIndexes::judge(std::string_view what, const std::string& name, const Er
 }
 
 Task<void> SideIndexes::client(Worker& worker, Random random, unsigned rounds) {
-  Session& session = *worker.state().lane->session;
+  Session& session = *api::Internals::of(worker).lane->session;
   for (unsigned i = 0; i < rounds; ++i) {
     const std::string name = kSideNames[random.below(kSideNames.size())];
     const std::uint64_t what = random.below(10);

@@ -97,7 +97,7 @@ class RocksdbTarget final : public ThreadedTarget {
   }
 
   // Compactions that LOAD left behind would slow the next phase down, of this target and others.
-  void settle() override {
+  void wait_until_idle() override {
     constexpr std::chrono::milliseconds kBetweenLooks{20};
     constexpr std::chrono::seconds kLongest{120};
     const auto end = std::chrono::steady_clock::now() + kLongest;

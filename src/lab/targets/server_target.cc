@@ -33,10 +33,10 @@ using SteadyClock = std::chrono::steady_clock;
 
 // As Pando's clients do: look for answers for a while before sleeping.
 constexpr std::chrono::microseconds kSpin{60};
-constexpr std::chrono::seconds kPatience{10};
+constexpr std::chrono::seconds kServerTimeout{10};
 
 bool wait_for(const Socket& socket, short events) {
-  return fabric::wire::wait_for(socket.get(), events, SteadyClock::now() + kPatience);
+  return fabric::wire::wait_for(socket.get(), events, SteadyClock::now() + kServerTimeout);
 }
 
 // One connection, whose requests are answered in their order.
@@ -193,7 +193,7 @@ class ServerProcess {
 
   // Waits until it listens there.
   Status await(const Place& place) {
-    const auto until = SteadyClock::now() + kPatience;
+    const auto until = SteadyClock::now() + kServerTimeout;
     while (SteadyClock::now() < until) {
       if (connect(place)) return {};
       int status = 0;

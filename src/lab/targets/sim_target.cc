@@ -43,7 +43,7 @@ class PopulatingClient : public PandoClient {
   Task<Status> insert(Key key, std::string_view value, Counters* cost) {
     constexpr std::uint64_t kBetweenBeats = 4096;
     if (++inserts_ % kBetweenBeats == 0) {
-      co_await worker().state().lane->worker.sleep_for(pool::ComputeNode::kBeat);
+      co_await api::Internals::of(worker()).lane->worker.sleep_for(pool::ComputeNode::kBeat);
     }
     co_return co_await PandoClient::insert(key, value, cost);
   }
@@ -126,7 +126,7 @@ class SimTarget final : public Target {
   }
 
   fabric::Fabric& fabric_at(const ComputeNode& node) const {
-    return node.pool.state().node.fabric();
+    return api::Internals::of(node.pool).node.fabric();
   }
 
   std::uint64_t pool_bytes() const {

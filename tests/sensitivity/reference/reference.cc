@@ -134,6 +134,10 @@ struct WorkerState {
   Counters counters;
 };
 
+struct Internals {
+  static WorkerState& of(const Worker& worker) { return *worker.state_; }
+};
+
 }  // namespace api
 
 // ---- Options ----
@@ -484,9 +488,10 @@ struct OneOperation {
   Counters* cost;
   std::uint64_t round_trips;
   Task<void> begin() const {
-    if (!worker.state().ready.empty()) co_await YieldAwaiter{worker.state()};
+    if (!api::Internals::of(worker).ready.empty())
+      co_await YieldAwaiter{api::Internals::of(worker)};
     index.pool->count(cost, round_trips);
-    worker.state().counters.round_trips += round_trips;
+    api::Internals::of(worker).counters.round_trips += round_trips;
   }
 };
 
