@@ -281,7 +281,8 @@ void append_batch(Bytes& out, std::uint64_t tag, std::uint64_t region_key, const
     if (verb.kind == VerbKind::kWrite) {
       writer.put(verb.local, verb.length);
     } else {
-      writer.put_words(std::span(operands_of(verb)).first(traits_of(sent_as(verb)).operands));
+      const Operands words = operands_of(verb);
+      writer.put_words(std::span(words).first(traits_of(sent_as(verb)).operands));
     }
   }
 }
