@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <set>
+#include <tuple>
 #include <vector>
 
 #include "pool/cluster.h"
@@ -21,7 +23,7 @@ class Born : public ::testing::TestWithParam<std::size_t> {
   // As an index does before anything leads to the block: its birth, then bytes of its own.
   static void use(Member& member, const Block& block) {
     std::vector<std::byte> content(block.bytes(), std::byte{0xee});
-    std::memcpy(content.data(), &block.incarnation, sizeof(block.incarnation));
+    set_incarnation(member, block, content.data());
     write_bytes(member, block.address, content.data(), content.size());
   }
   static std::vector<Block> allocate(Member& member, std::size_t count) {
@@ -54,13 +56,30 @@ TEST_P(Born, BlocksAreExactlyAsLargeAsAskedFor) {
   EXPECT_LT(*places.rbegin() - *places.begin(), 1000 * GetParam()) << "side by side";
 }
 
-TEST_P(Born, EveryLifeIsBornLaterThanThoseBefore) {
+class Lives : public ::testing::TestWithParam<std::tuple<std::size_t, std::uint64_t>> {};
+
+// From an epoch on that brings them to where what is kept of births wraps around.
+INSTANTIATE_TEST_SUITE_P(SizesAndEpochs, Lives,
+                         ::testing::Combine(::testing::Values(16, 320),
+                                            ::testing::Values(1, (1ull << 31) - 40,
+                                                              (1ull << 32) - 40)));
+
+TEST_P(Lives, AreBornLaterThanThoseBefore) {
+  const auto [bytes, first_epoch] = GetParam();
   Cluster cluster(1 * kMiB + 512 * 1024);
+  {
+    Member first = cluster.join();
+    write_bytes(first, tables_field(offsetof(PoolTables, epoch_word)), &first_epoch, 8);
+    ASSERT_TRUE(first.close());
+  }
   Member member = cluster.join();
   std::map<std::uint64_t, std::uint64_t> last;
   std::size_t reused = 0;
   for (int round = 0; round < 20; ++round) {
-    std::vector<Block> blocks = allocate(member, 200);
+    std::vector<Block> blocks;
+    for (int i = 0; i < 200; ++i) {
+      blocks.push_back(member.allocate(BlockKind::kBorn, bytes).value());
+    }
     const std::uint64_t epoch = member.node->epochs().current();
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       const std::uint64_t born = birth(blocks[i], epoch);
@@ -101,9 +120,9 @@ TEST_P(Born, AnOldOperationGivesNoOldBirth) {
   for (int i = 0; i < 100; ++i) {
     const Block block =
         member.run(member.node->allocator().allocate(old, BlockKind::kBorn, GetParam())).value();
-    std::uint32_t was = 0;
-    std::memcpy(&was, read_bytes(member, block.address, 16).data(), sizeof(was));
-    EXPECT_TRUE(is_later(BlockKind::kBorn, block.incarnation, was));
+    std::uint64_t was = 0;
+    std::memcpy(&was, read_bytes(member, block.address, 16).data(), 5);
+    EXPECT_GT(birth(block, old.epoch()), was);
     EXPECT_LE(birth(block, old.epoch()), member.node->epochs().current());
   }
 }
@@ -131,9 +150,11 @@ TEST_P(Born, WhatIsFreeStillBeginsAsItsUserLeftIt) {
   std::size_t written = 0;
   for (const Block& block : blocks) {
     const auto far = read_bytes(member, block.address, block.bytes());
-    EXPECT_EQ(std::memcmp(far.data(), &block.incarnation, 4), 0);
+    std::uint64_t born = 0;
+    std::memcpy(&born, far.data(), 5);
+    EXPECT_EQ(birth_mark(born), block.incarnation);
     const std::size_t from = std::min<std::size_t>(16, block.bytes() / 2);
-    for (std::size_t i = 4; i < from; ++i) EXPECT_EQ(far[i], std::byte{0xee});
+    for (std::size_t i = 5; i < from; ++i) EXPECT_EQ(far[i], std::byte{0xee});
     for (std::size_t i = from; i < block.bytes(); i += 8) {
       std::uint64_t word = 0;
       std::memcpy(&word, far.data() + i, 8);
@@ -186,6 +207,59 @@ TEST_P(Born, ComesNearWhereThereIsRoom) {
   EXPECT_GT(on[0], 0u);
   EXPECT_GT(on[2], 0u);
   EXPECT_GE(on[1] + 2 * 100 + kChunkBytes / GetParam(), on[0]);
+}
+
+class Near : public ::testing::Test {
+ protected:
+  static Result<Block> allocate(Member& member, std::size_t bytes,
+                                std::optional<fabric::NodeId> near, Counters* cost = nullptr) {
+    Operation op(*member.session, cost);
+    return member.run(member.node->allocator().allocate(op, BlockKind::kBorn, bytes, near));
+  }
+};
+
+// Though its list is full of blocks of another memory node.
+TEST_F(Near, FetchesNoMoreThanItNeeds) {
+  Cluster cluster(16 * kMiB, 2);
+  Member member = cluster.join();
+  {
+    Member other = cluster.join();
+    std::vector<Block> blocks;
+    for (int i = 0; i < 2000; ++i) blocks.push_back(allocate(other, 16, 1).value());
+    for (const Block& block : blocks) other.node->allocator().retire(block);
+    for (std::size_t i = 0; i < 2 * Epochs::kGrace; ++i) {
+      ASSERT_TRUE(other.beat());
+      ASSERT_TRUE(member.beat());
+    }
+    ASSERT_TRUE(other.close());
+  }
+  std::vector<Block> mine;
+  for (int i = 0; i < 200; ++i) mine.push_back(allocate(member, 16, 0).value());
+  for (const Block& block : mine) member.node->allocator().retire(block);
+  member.move_epochs(Epochs::kGrace + 1);
+  Counters cost{};
+  EXPECT_EQ(allocate(member, 16, 1, &cost).value().address.node(), 1);
+  EXPECT_LE(cost.round_trips, 4u);
+}
+
+TEST_F(Near, WhatIsFreedIsReusedBeforeMemoryGrows) {
+  std::vector<std::uint64_t> reserved;
+  for (const std::optional<fabric::NodeId> where : {std::optional<fabric::NodeId>(), {1}}) {
+    Cluster cluster(64 * kMiB, 2);
+    Member member = cluster.join();
+    for (int i = 0; i < 100'000; ++i) {
+      member.node->allocator().retire(allocate(member, 64, where).value());
+    }
+    reserved.push_back(member.stats().remote_bytes());
+  }
+  EXPECT_LE(reserved[1], reserved[0] + kChunkBytes);
+}
+
+TEST_F(Near, NoRoomForALargeOneSaysNothingOfSmallOnes) {
+  Cluster cluster(2 * kMiB, 2);
+  Member member = cluster.join();
+  EXPECT_FALSE(allocate(member, 1 << 20, 1));
+  EXPECT_EQ(allocate(member, 32, 1).value().address.node(), 1);
 }
 
 }  // namespace

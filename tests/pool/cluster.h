@@ -89,6 +89,14 @@ class Member {
   std::unique_ptr<std::thread> housekeeper_;
 };
 
+// As a user of the block does before anything leads to it, in a copy of its first bytes.
+inline void set_incarnation(const Member& member, const Block& block, std::byte* bytes) {
+  const BlockDescription& described = description(block.kind);
+  const std::uint64_t word = described.births ? birth(block, member.node->epochs().current())
+                                              : std::uint64_t{block.incarnation};
+  std::memcpy(bytes + described.incarnation_at, &word, described.births ? 5 : 4);
+}
+
 // Memory nodes, and the means to join and to look at them.
 class Cluster {
  public:

@@ -1,6 +1,7 @@
 #include "pool/memory/ledger.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <random>
 #include <set>
@@ -81,8 +82,11 @@ TEST(LedgerPages, HalfWrittenListNothing) {
 
 // As an index does before anything leads to the block.
 void use(Member& member, const Block& block) {
-  write_bytes(member, block.address + description(block.kind).incarnation_at, &block.incarnation,
-              4);
+  std::array<std::byte, fabric::kLineBytes> bytes{};
+  set_incarnation(member, block, bytes.data());
+  const BlockDescription& described = description(block.kind);
+  write_bytes(member, block.address + described.incarnation_at,
+              bytes.data() + described.incarnation_at, described.births ? 5 : 4);
 }
 
 Block allocate_and_use(Member& member, BlockKind kind, std::size_t bytes) {
@@ -461,14 +465,16 @@ class Crowd {
 
   void allocate(Life& life) {
     const auto kind = static_cast<BlockKind>(random_() % kBlockKinds);
-    auto block = life.member.allocate(kind, 100 + random_() % 3 * 300);
+    auto block = life.member.allocate(kind, 30 + random_() % 3 * 300);
     if (!block) return;
     ASSERT_FALSE(in_use_.contains(block->address.raw())) << "in two hands";
     Operation op(*life.member.session);
-    fabric::Buffer buffer = op.buffer(4);
-    std::memcpy(buffer.data(), &block->incarnation, 4);
+    fabric::Buffer buffer = op.buffer(fabric::kLineBytes);
+    set_incarnation(life.member, *block, buffer.data());
+    const BlockDescription& described = description(kind);
     fabric::Batch batch;
-    batch.write(block->address + description(kind).incarnation_at, buffer.data(), 4);
+    batch.write(block->address + described.incarnation_at,
+                buffer.data() + described.incarnation_at, described.births ? 5 : 4);
     const auto submit = [](Operation& on, fabric::Batch& what) -> Task<Status> {
       co_return co_await on.submit(what);
     };

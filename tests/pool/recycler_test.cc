@@ -92,7 +92,7 @@ class Recycling : public ::testing::Test {
       // As a user does: the incarnation first.
       std::vector<std::byte> content(block.bytes(), std::byte{mark});
       if (description(block.kind).lock_word_at) std::memset(content.data(), 0, 8);
-      std::memcpy(content.data() + description(block.kind).incarnation_at, &block.incarnation, 4);
+      set_incarnation(member, block, content.data());
       write_bytes(member, block.address, content.data(), content.size());
       if (block.size_class == class_of(1000) && used.size() < 3) {
         used.push_back(block);

@@ -107,11 +107,14 @@ Allocator::~Allocator() = default;
 
 namespace {
 
-// The first after `last` that is no less than the epoch; 0: there was none.
+// The first after `last` that is no less than the epoch; 0: there was none. An operation may have
+// pinned a few epochs less than who last had the block; what seems to be later by more is long
+// past.
 std::uint32_t next_birth(std::uint32_t last, std::uint64_t epoch) {
-  const auto now = static_cast<std::uint32_t>(epoch);
-  const bool now_is_later = last == 0 || is_later(BlockKind::kBorn, now, last);
-  return std::max(now_is_later ? now : last + 1, 1u);
+  const std::uint32_t now = birth_mark(epoch);
+  const auto ahead = static_cast<std::int32_t>(last - now);
+  const bool few = ahead >= 0 && ahead <= 2 * static_cast<std::int32_t>(Epochs::kGrace);
+  return last != 0 && few ? last + 2 : now;
 }
 
 }  // namespace
@@ -123,6 +126,7 @@ Task<Result<Block>> Allocator::allocate(Operation& op, BlockKind kind, std::size
                    fmt::format("a block of {} bytes: between 1 and {} can be had", bytes,
                                class_bytes(kSizeClasses - 1)));
   }
+  assert(!near || description(kind).births);
   const std::size_t size_class = block_class(kind, bytes);
   Result<Block> block = fail(ErrorCode::kOutOfMemory);
   if (const auto at_hand = state_->take(kind, size_class, near)) {
@@ -160,7 +164,7 @@ std::optional<Block> Allocator::State::take(BlockKind kind, std::size_t size_cla
   const base::MutexLock lock(mutex);
   std::optional<Block> block = free.take_used(kind, size_class, near);
   if (!block && retired.front() != nullptr) {
-    drain(nullptr, nullptr);
+    drain(nullptr, nullptr, near);
     block = free.take_used(kind, size_class, near);
   }
   if (!block) block = free.take_fresh(kind, size_class, near);
@@ -226,17 +230,26 @@ Task<Result<std::optional<Block>>> Allocator::State::attempt_near(Operation& op,
                                                                   NodeId near) {
   {
     const base::MutexLock lock(mutex);
-    const auto full = full_until.find(near);
+    const auto full = full_until.find({near, chunks_for_one(size_class)});
     if (full != full_until.end() && op.worker().now() < full->second) co_return std::nullopt;
   }
+  // As in attempt(): what is retired first, then new memory.
+  bool help = retired_bytes() >= kChunkBytes;
   for (;;) {
     if (auto block = take(kind, size_class, near)) co_return block;
-    auto fetched = co_await fetch(op, kind, size_class, true, near);
+    auto fetched = co_await fetch(op, kind, size_class, !help, near);
     if (!fetched) co_return fail(fetched.error());
-    if (!*fetched) break;
+    if (*fetched) {
+      auto block = take(kind, size_class, near);
+      if (block) co_return block;
+      break;  // others have taken it
+    }
+    if (!help) break;
+    help = false;
+    static_cast<void>(co_await node.membership().beat(op));
   }
   const base::MutexLock lock(mutex);
-  full_until[near] = op.worker().now() + kFullFor;
+  full_until[{near, chunks_for_one(size_class)}] = op.worker().now() + kFullFor;
   co_return std::nullopt;
 }
 
@@ -410,7 +423,7 @@ void Allocator::State::accept(std::span<const FreeRun> runs) {
     }
     Block block = run.block;
     for (std::uint32_t i = 0; i < run.count; ++i) {
-      if (!free.put(block)) retired.push_safe(block);
+      if (const auto left_over = free.put_rather(block)) retired.push_safe(*left_over);
       free.touch(block.kind, block.size_class);
       block.address = block.address + block.bytes();
     }

@@ -21,7 +21,8 @@
 //  - what it had in hand that the ledger did not list yet: runs and magazines that were taken, and
 //    blocks that were retired, since its housekeeper last wrote. It is woken by every run and
 //    magazine, so mostly a round trip ago, and a beat (10 ms) ago where there are many. At worst,
-//    as right after its start, a run and a list for each class in use;
+//    as right after its start, a run and a list for each class in use (of kinds that are asked for
+//    by memory node, a run on each);
 //  - what its operations had allocated and not made reachable, or unlinked and not yet retired;
 //  - the class whose page was being written;
 //  - retired blocks beyond the ledger's room (some 4000), and those written to far memory; at a
@@ -58,7 +59,7 @@ class Allocator {
   // kOutOfMemory, naming what was asked for, when no memory node has room; nothing is taken then.
   // The incarnation is new to the block and not zero. Where memory is short and none can be
   // recycled, the block may be of a larger class if its description allows it. `near`: on that
-  // memory node, where it has room; else on any.
+  // memory node, where it has room; else on any. REQUIRES: not near, or of a kind that has births.
   //
   // It does not wait: the caller may hold a lock, and its own pin keeps retired blocks from
   // becoming safe. End the operation, co_await reclaimed(), and try again with another.

@@ -100,7 +100,7 @@ struct Allocator::State {
 
   // ---- Getting back (collector.cc)
   bool safe(std::uint64_t stamp) const;
-  bool drain(BlockKind* full_kind, std::size_t* full_class) PANDO_REQUIRES(mutex);
+  bool drain(BlockKind* full_kind, std::size_t* full_class, Near near = {}) PANDO_REQUIRES(mutex);
   std::vector<FreeRun> surplus(std::size_t keep_blocks, std::uint64_t keep_bytes);
   Task<Status> spill(Operation& op, std::size_t keep_blocks, std::uint64_t keep_bytes);
   Task<Status> tidy(Operation& op);
@@ -110,6 +110,7 @@ struct Allocator::State {
   Task<Status> unstash(Operation& op);
   Task<Status> recall_stashes(Operation& op);
   void requeue(std::span<const FreeRun> runs);
+  void requeue_written(Operation& op, std::span<const FreeRun> runs);
   void put_back(const Block& block);  // at once, uncounted
   std::uint64_t waiting();
   Task<bool> all_safe(Session& session, task::TimePoint until);
@@ -152,7 +153,9 @@ struct Allocator::State {
   std::uint32_t before_first PANDO_GUARDED_BY(mutex) = 0;  // begin_incarnations_at()
   std::uint64_t last_seen PANDO_GUARDED_BY(mutex) = 0;  // allocated + freed, at the last collect()
   Ledger ledger PANDO_GUARDED_BY(mutex);
-  std::map<fabric::NodeId, task::TimePoint> full_until PANDO_GUARDED_BY(mutex);  // kFullFor
+  // By memory node and chunks that were wanted.
+  std::map<std::pair<fabric::NodeId, std::size_t>, task::TimePoint> full_until
+      PANDO_GUARDED_BY(mutex);  // kFullFor
 
   // The housekeeper's alone.
   std::size_t page_limit = Ledger::kUsualPages;

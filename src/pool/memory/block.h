@@ -41,7 +41,8 @@ namespace pando::pool {
 // that fits, or adds one: a row of kDescriptions, and nothing else.
 struct BlockDescription {
   std::string_view name;
-  // Where in the first line the incarnation stands: the low 32 bits of the word there.
+  // Where in the first line the incarnation stands: the low 32 bits of the word there; of
+  // births 40.
   std::size_t incarnation_at = 0;
   // Incarnations are births: see below.
   bool births = false;
@@ -151,24 +152,29 @@ struct Block {
 
 // Births. Where a description asks for it, an incarnation is the epoch in which its life began, as
 // far as its compute node knew: never less than what the allocating operation has pinned, and never
-// more than the global epoch. What follows, with epochs.h:
+// more than the global epoch. The user writes it into the low 40 bits of the word at
+// incarnation_at. What follows, with epochs.h:
 //  - It grows from life to life: a block is reused three epochs after it was retired at the
 //  soonest,
 //    by an operation that pinned the last epoch but one at the least. So nobody need remember the
-//    last one to find the next. (Blocks that were never reachable wait as long: release().)
+//    last one to find the next. (Blocks that were never reachable wait as long: release(). So do
+//    those that the dead held, who may have begun a life of which only some lines were written.)
 //  - Whoever learned of a block in an operation that pinned c, and finds a birth of at most c
 //  there,
 //    finds the life that it learned of, or an earlier one that others may not read any more.
-// They are kept by their low 32 bits, which are not 0: which of two is later can be told as long as
-// they are less than 2^31 epochs apart (eight months of one every 10 ms).
+// A Block keeps the low 31 bits of a birth, with a last bit that is 1: which of two is later can be
+// told as long as they are less than 2^30 epochs apart.
+inline constexpr std::uint64_t kBirthMask = (std::uint64_t{1} << 40) - 1;
+constexpr std::uint32_t birth_mark(std::uint64_t birth) {
+  return static_cast<std::uint32_t>(birth << 1) | 1;
+}
 constexpr bool is_later(BlockKind kind, std::uint32_t incarnation, std::uint32_t than) {
   if (!description(kind).births) return incarnation > than;
   return static_cast<std::int32_t>(incarnation - than) > 0;
 }
 // The whole birth of a block that was allocated at about this epoch.
 constexpr std::uint64_t birth(const Block& block, std::uint64_t epoch) {
-  const auto ahead =
-      static_cast<std::int32_t>(block.incarnation - static_cast<std::uint32_t>(epoch));
+  const auto ahead = static_cast<std::int32_t>(block.incarnation - birth_mark(epoch)) / 2;
   return epoch + static_cast<std::uint64_t>(static_cast<std::int64_t>(ahead));
 }
 

@@ -134,9 +134,18 @@ bool Allocator::State::safe(std::uint64_t stamp) const {
 // ---- Safe blocks: to the lists, and what is too much to far memory ----
 
 // Moves safe blocks to their lists. True: it stopped at a block whose list is full.
-bool Allocator::State::drain(BlockKind* full_kind, std::size_t* full_class) {
+// `near`: those on that memory node rather than others.
+bool Allocator::State::drain(BlockKind* full_kind, std::size_t* full_class, Near near) {
   while (const Block* block = retired.front()) {
     if (!safe(retired.front_stamp())) return false;
+    if (near && block->address.node() == *near) {
+      const Block rather = *block;
+      retired.pop_front();
+      const auto left_over = free.put_rather(rather);
+      if (left_over) retired.push_safe(*left_over);
+      if (left_over && left_over->address.node() == *near) return true;
+      continue;
+    }
     if (!free.put(*block)) {
       if (full_kind != nullptr) *full_kind = block->kind;
       if (full_class != nullptr) *full_class = block->size_class;

@@ -52,6 +52,24 @@ bool FreeBlocks::put(const Block& block) {
   return true;
 }
 
+std::optional<Block> FreeBlocks::put_rather(const Block& block) {
+  if (put(block)) return std::nullopt;
+  Class& to = of(block.kind, block.size_class);
+  if (!description(block.kind).births) return block;
+  const auto here = [&](fabric::NodeId node) {
+    return std::count_if(to.list.get(), to.list.get() + to.count,
+                         [&](const Block& each) { return each.address.node() == node; });
+  };
+  const auto own = here(block.address.node());
+  for (std::size_t i = 0; i < to.count; ++i) {
+    const fabric::NodeId node = to.list[i].address.node();
+    if (node == block.address.node() || here(node) <= own) continue;
+    to.changed = true;
+    return std::exchange(to.list[i], block);
+  }
+  return block;
+}
+
 bool FreeBlocks::put_fresh(const FreeRun& run) {
   const Class& to = of(run.block.kind, run.block.size_class);
   const bool by_node = description(run.block.kind).births;

@@ -1,7 +1,8 @@
 // What a compute node knows of free far memory: lists of free blocks by class, and the queue of
 // retired blocks that wait for their epoch. Bookkeeping only: no verbs, no waiting.
 //
-// Not thread-safe: the Allocator's mutex guards both. Every byte is counted in the budget.
+// Not thread-safe: the Allocator's mutex guards both. Counted in the budget, but for the few words
+// that say where memory lies that was never used.
 #pragma once
 
 #include <algorithm>
@@ -48,6 +49,9 @@ class FreeBlocks {
                                   std::optional<fabric::NodeId> near = {});
   // False: the list is full.
   bool put(const Block& block);
+  // Of blocks that are asked for by memory node, one that the full list has more of gives way. What
+  // has no place, if anything.
+  std::optional<Block> put_rather(const Block& block);
   // Memory never used, to cut blocks from. False: there is some of the class already on that memory
   // node, or on any where nobody asks for a certain one.
   bool put_fresh(const FreeRun& run);

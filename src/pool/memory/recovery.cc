@@ -145,6 +145,13 @@ Task<Result<std::vector<FreeRun>>> still_zero(Operation& op, const FreeRun& run)
   co_return zero;
 }
 
+// Whether a life began after the one that is listed; what seems to be later than now is long past.
+bool begun_since(std::uint64_t birth, std::uint32_t listed, std::uint64_t epoch) {
+  const std::uint32_t seen = birth_mark(birth);
+  return birth != 0 && is_later(BlockKind::kBorn, seen, listed) &&
+         !is_later(BlockKind::kBorn, seen, birth_mark(epoch + Epochs::kGrace));
+}
+
 // Of rows of one class, the blocks that nobody has begun to use.
 Task<Result<std::vector<Listed>>> not_begun(Operation& op, std::span<const Listed> rows) {
   std::vector<Listed> free;
@@ -165,9 +172,11 @@ Task<Result<std::vector<Listed>>> not_begun(Operation& op, std::span<const Liste
       continue;
     }
     const BlockDescription& described = description(run.block.kind);
-    std::uint32_t seen = 0;
-    std::memcpy(&seen, buffer.data() + i * kLineBytes + described.incarnation_at, sizeof(seen));
-    const bool begun = seen != 0 && is_later(run.block.kind, seen, run.block.incarnation);
+    std::uint64_t word = 0;
+    std::memcpy(&word, buffer.data() + i * kLineBytes + described.incarnation_at, sizeof(word));
+    const bool begun = described.births
+                           ? begun_since(word & kBirthMask, run.block.incarnation, op.epoch())
+                           : static_cast<std::uint32_t>(word) > run.block.incarnation;
     if (begun && !mutated(Mutant::kBegunIsFree)) continue;
     free.push_back(rows[i]);
     if (!described.births) free.back().run.block.incarnation += kIncarnationsSkipped;
@@ -376,6 +385,16 @@ Task<Status> Allocator::State::grow_ledger(Operation& op, std::size_t count) {
   co_return Status{};
 }
 
+// What could not be pushed, though it may have been written into the last of them.
+void Allocator::State::requeue_written(Operation& op, std::span<const FreeRun> runs) {
+  std::vector<FreeRun> written(runs.begin(), runs.end());
+  Block& container = written.back().block;
+  if (container.incarnation == 0) {
+    container.incarnation = description(container.kind).births ? birth_mark(op.epoch() - 1) : 1;
+  }
+  requeue(written);
+}
+
 Task<Status> Allocator::State::push(Operation& op, std::span<const FreeRun> runs) {
   const BlockKind kind = runs.front().block.kind;
   const std::size_t size_class = runs.front().block.size_class;
@@ -395,7 +414,7 @@ Task<Status> Allocator::State::push(Operation& op, std::span<const FreeRun> runs
   if (mutated(Mutant::kGivenWhileListed)) marks.clear();
   const Status pushed = co_await push_magazine(op, runs, addresses(marks));
   if (!pushed && pushed.error().code() != ErrorCode::kIndeterminate) {
-    requeue(runs);
+    requeue_written(op, runs);
     co_return pushed;
   }
   if (!marks.empty()) unlisted.store(true, std::memory_order_relaxed);
@@ -512,7 +531,9 @@ Task<Status> Allocator::State::recover_class(Operation& op, std::span<const Foun
     const Block& block = row.run.block;
     if (used_up(block)) continue;
     recovered_blocks.fetch_add(row.run.count, std::memory_order_relaxed);
-    if (!row.retired) {
+    // One that has births waits: the dead may have begun a life of which its first line says
+    // nothing.
+    if (!row.retired && (block.incarnation == 0 || !description(block.kind).births)) {
       free_now.push_back(row.run);
       continue;
     }
@@ -549,7 +570,8 @@ Task<void> Allocator::State::give(Operation& op, std::vector<FreeRun> runs) {
       }
     }
     const Status pushed = co_await push_magazine(op, magazine);
-    if (!pushed && pushed.error().code() != ErrorCode::kIndeterminate) requeue(magazine);
+    if (!pushed && pushed.error().code() != ErrorCode::kIndeterminate)
+      requeue_written(op, magazine);
   }
 }
 

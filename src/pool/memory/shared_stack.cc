@@ -110,7 +110,7 @@ class Words {
   // `epoch`: what whoever read them has pinned.
   std::vector<FreeRun> decode(Address container, std::uint64_t epoch) const {
     // All lives so far began before (block.h).
-    const std::uint32_t before = std::max(static_cast<std::uint32_t>(epoch - 1), 1u);
+    const std::uint32_t before = birth_mark(epoch - 1);
     std::vector<FreeRun> runs;
     if (places_.counts_behind()) {
       const FreeRun own = run(container, 1, before);
@@ -174,6 +174,10 @@ Status outcome_of(const Status& status, const fabric::Verb& swap) {
   if (status) return {};
   if (swap.outcome == Outcome::kIndeterminate)
     return fail(ErrorCode::kIndeterminate, status.error().detail());
+  // The other verbs' outcome is nobody's concern.
+  if (status.error().code() == ErrorCode::kIndeterminate) {
+    return fail(ErrorCode::kUnavailable, status.error().detail());
+  }
   return fail(status.error());
 }
 
