@@ -112,8 +112,7 @@ class LocalEndpoint final : public Endpoint {
   }
   std::size_t prefetch(const Verb& verb, std::size_t limit) const {
     if (verb.kind == VerbKind::kWrite) return 0;  // stores wait for nobody
-    const std::size_t length = verb.kind == VerbKind::kRead ? verb.length : 8;
-    return view_.part_of(verb.target).prefetch(verb.target.offset_in_part(), length, limit);
+    return view_.part_of(verb.target).prefetch(verb.target.offset_in_part(), verb.extent(), limit);
   }
 
   void execute(Batch& batch) {
@@ -138,12 +137,11 @@ class LocalEndpoint final : public Endpoint {
   // The verb could not be executed in time, and those behind it are not.
   void give_up(Batch& batch, std::size_t verb) {
     const NodeId node = batch[verb].target.node();
-    batch[verb].outcome =
-        batch[verb].kind == VerbKind::kWrite ? Outcome::kIndeterminate : Outcome::kNotExecuted;
+    batch[verb].outcome = outcome_given_up(batch[verb].kind);
     for (std::size_t i = verb + 1; i < batch.size(); ++i) {
       batch[i].outcome = Outcome::kNotExecuted;
     }
-    tell_unsettled(batch);
+    report_in_doubt(batch);
     batch.complete(Error(ErrorCode::kUnavailable,
                          "memory node " + std::to_string(node) +
                              ": a process that has stopped holds the memory that is asked for"));

@@ -22,22 +22,6 @@ constexpr bool kDebugBuild = false;
 constexpr bool kDebugBuild = true;
 #endif
 
-constexpr std::string_view name_of(VerbKind kind) {
-  switch (kind) {
-    case VerbKind::kRead:
-      return "READ";
-    case VerbKind::kWrite:
-      return "WRITE";
-    case VerbKind::kCompareSwap:
-      return "compare-and-swap";
-    case VerbKind::kMaskedCompareSwap:
-      return "masked compare-and-swap";
-    case VerbKind::kFetchAdd:
-      return "fetch-and-add";
-  }
-  return "verb";
-}
-
 // ---- Buffers: size classes and poison ----
 
 std::size_t class_of(std::size_t size) {
@@ -64,20 +48,6 @@ void mark_used([[maybe_unused]] std::byte* data, [[maybe_unused]] std::size_t si
 
 // ---- Verbs ----
 
-void add_verb(Counters& counts, const Verb& verb) {
-  if (verb.kind == VerbKind::kRead) {
-    ++counts.reads;
-    counts.bytes_read += verb.length;
-  } else if (verb.kind == VerbKind::kWrite) {
-    ++counts.writes;
-    counts.bytes_written += verb.length;
-  } else {
-    ++(verb.kind == VerbKind::kFetchAdd ? counts.fetch_adds : counts.compare_swaps);
-  }
-}
-
-std::uint64_t length_of(const Verb& verb) { return is_atomic(verb.kind) ? 8 : verb.length; }
-
 // Into a part of this size; atomics only where they are aligned.
 bool fits(const Verb& verb, std::uint64_t part_size) {
   const std::uint64_t offset = verb.target.offset_in_part();
@@ -88,6 +58,52 @@ bool fits(const Verb& verb, std::uint64_t part_size) {
 constexpr std::size_t kNoPart = ~std::size_t{0};
 
 }  // namespace
+
+// ---- Verb ----
+
+std::uint64_t Verb::word_after(std::uint64_t before) const {
+  switch (kind) {
+    case VerbKind::kRead:
+    case VerbKind::kWrite:
+      break;
+    case VerbKind::kCompareSwap:
+      return before == compare ? swap : before;
+    case VerbKind::kMaskedCompareSwap:
+      if (emulated) return before == guess ? swapped(guess) : before;
+      return (before & compare_mask) == (compare & compare_mask) ? swapped(before) : before;
+    case VerbKind::kFetchAdd:
+      return before + swap;
+  }
+  return before;
+}
+
+std::string describe_operands(const Verb& verb) {
+  switch (verb.kind) {
+    case VerbKind::kRead:
+    case VerbKind::kWrite:
+      break;
+    case VerbKind::kCompareSwap:
+      return fmt::format("{:#x} to {:#x}", verb.compare, verb.swap);
+    case VerbKind::kMaskedCompareSwap:
+      return fmt::format("{:#x} to {:#x} masks {:#x} {:#x}", verb.compare, verb.swap,
+                         verb.compare_mask, verb.swap_mask);
+    case VerbKind::kFetchAdd:
+      return fmt::format("add {:#x}", verb.swap);
+  }
+  return fmt::format("length {}", verb.length);
+}
+
+void count(Counters& counts, const Verb& verb) {
+  if (verb.kind == VerbKind::kRead) {
+    ++counts.reads;
+    counts.bytes_read += verb.length;
+  } else if (verb.kind == VerbKind::kWrite) {
+    ++counts.writes;
+    counts.bytes_written += verb.length;
+  } else {
+    ++(counts.*traits_of(verb.kind).counter);
+  }
+}
 
 // ---- Batch ----
 
@@ -212,10 +228,10 @@ bool Endpoint::start(Batch& batch) {
   return completed;
 }
 
-void Endpoint::tell_unsettled(const Batch& batch) {
+void Endpoint::report_in_doubt(const Batch& batch) {
   for (const Verb& verb : batch.verbs()) {
-    if (verb.kind == VerbKind::kRead || verb.outcome != Outcome::kIndeterminate) continue;
-    tell_unsettled(verb.target.node());
+    if (!changes_memory(verb.kind) || verb.outcome != Outcome::kIndeterminate) continue;
+    report_in_doubt(verb.target.node());
   }
 }
 
@@ -244,7 +260,7 @@ bool Endpoint::prepare(Batch& batch, Counters& cost) {
       return false;
     }
     prepare(verb);
-    add_verb(cost, verb);
+    count(cost, verb);
   }
   return true;
 }
@@ -259,15 +275,16 @@ void Endpoint::prepare(Verb& verb) const {
 
 Error Endpoint::misplaced(const Verb& verb, std::span<const std::uint64_t> node_sizes) const {
   const NodeId node = verb.target.node();
-  const std::string what = fmt::format("{} at node {}, offset {:#x}, length {}", name_of(verb.kind),
-                                       node, verb.target.offset(), length_of(verb));
+  const std::string what =
+      fmt::format("{} at node {}, offset {:#x}, length {}", traits_of(verb.kind).name, node,
+                  verb.target.offset(), verb.extent());
   if (node >= node_sizes.size()) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("{}: there are {} memory nodes", what, node_sizes.size()));
   }
   const bool onchip = verb.target.on_chip();
   const std::uint64_t size = onchip ? caps_.onchip_bytes : node_sizes[node];
-  if (verb.target.offset_in_part() + length_of(verb) > size) {
+  if (verb.target.offset_in_part() + verb.extent() > size) {
     return Error(
         ErrorCode::kInvalidArgument,
         fmt::format("{}: its {} has {} bytes", what, onchip ? "on-chip memory" : "memory", size));
@@ -284,7 +301,7 @@ std::optional<Error> Endpoint::unregistered(const Batch& batch) const {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("{} of {} bytes: READs land in, and WRITEs of over {} bytes leave "
                              "from, buffers of their endpoint",
-                             name_of(verb.kind), verb.length, caps_.inline_limit));
+                             traits_of(verb.kind).name, verb.length, caps_.inline_limit));
   }
   return std::nullopt;
 }

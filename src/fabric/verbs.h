@@ -7,8 +7,7 @@
 //  1. Words. An aligned 8-byte word is never torn.
 //  2. Lines. An aligned 64-byte line is never torn by a READ or WRITE, if caps().line_atomic.
 //  3. No order between lines. A READ may fetch its lines in any order and at different moments, a
-//     WRITE may land its lines in any order. caps().write_in_order says where a fabric does
-//     better; nothing correct may need it.
+//     WRITE may land its lines in any order.
 //  4. Batches. Verbs of one batch to one memory node execute in order after a WRITE or an atomic;
 //     a WRITE may overtake an earlier READ of the same batch. Verbs to different nodes are not
 //     ordered. A batch is one round trip, and one doorbell at each node it goes to.
@@ -34,10 +33,9 @@
 // 10. Fencing. Endpoint::fence(client) takes a client's access away at every memory node; when it
 //     has succeeded, no verb of that client takes effect any more.
 // 11. Leaving. A client may go by itself; rule 9 lets it prove that nothing of it is under way:
-// once
-//     a verb that it posts to a node has completed there, every earlier one of unknown outcome has
-//     happened or never will. Whoever relies on its being gone (its locks, its blocks) relies on
-//     that proof at every node, or on a fence: docs/fabrics.md, "Leaving". When its Fabric is
+//     once a verb that it posts to a node has completed there, every earlier one of unknown outcome
+//     has happened or never will. Whoever relies on its being gone (its locks, its blocks) relies
+//     on that proof at every node, or on a fence: docs/fabrics.md, "Leaving". When its Fabric is
 //     destroyed, the nodes are told, close what it has open, and forget it.
 //
 // Every endpoint counts what it does, exactly (pando::Counters). A batch that is refused before
@@ -46,6 +44,7 @@
 // Debug builds refuse batches that break rule 6.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <coroutine>
 #include <cstddef>
@@ -55,6 +54,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -106,20 +106,79 @@ class Address {
 
 struct Caps {
   bool line_atomic = true;
-  bool write_in_order = false;
   bool masked_cas = true;            // native; where false, emulated
   bool completes_inline = false;     // a lone batch completes without suspending
   std::uint32_t inline_limit = 256;  // bytes
   std::uint32_t onchip_bytes = 0;    // on each memory node
 };
 
-enum class VerbKind : std::uint8_t { kRead, kWrite, kCompareSwap, kMaskedCompareSwap, kFetchAdd };
+// The numbers travel (wire/messages.h), so they are never given to another kind.
+enum class VerbKind : std::uint8_t {
+  kRead = 0,
+  kWrite = 1,
+  kCompareSwap = 2,
+  kMaskedCompareSwap = 3,
+  kFetchAdd = 4,
+};
 
+// What all verbs of a kind have in common, whatever the fabric. A new kind is a line of
+// kVerbTraits, a case of Verb::word_after() and describe_operands(), and how each fabric executes
+// it.
+struct VerbTraits {
+  VerbKind kind;
+  std::string_view name;
+  std::string_view short_name;
+  bool changes_memory;
+  bool is_atomic;                     // on a word, and returns what it was
+  bool compares;                      // an atomic that may keep the word: Verb::succeeded()
+  std::uint8_t operands;              // words that say what to do
+  std::uint64_t Counters::* counter;  // of how many there were
+};
+inline constexpr std::array kVerbTraits = {
+    VerbTraits{VerbKind::kRead, "READ", "READ", false, false, false, 0, &Counters::reads},
+    VerbTraits{VerbKind::kWrite, "WRITE", "WRITE", true, false, false, 0, &Counters::writes},
+    VerbTraits{VerbKind::kCompareSwap, "compare-and-swap", "CAS", true, true, true, 2,
+               &Counters::compare_swaps},
+    VerbTraits{VerbKind::kMaskedCompareSwap, "masked compare-and-swap", "MCAS", true, true, true, 4,
+               &Counters::compare_swaps},
+    VerbTraits{VerbKind::kFetchAdd, "fetch-and-add", "FAA", true, true, false, 1,
+               &Counters::fetch_adds},
+};
+inline constexpr std::size_t kMostOperands = 4;
+static_assert([] {
+  for (std::size_t i = 0; i < kVerbTraits.size(); ++i) {
+    if (static_cast<std::size_t>(kVerbTraits[i].kind) != i) return false;
+    if (kVerbTraits[i].operands > kMostOperands) return false;
+  }
+  return true;
+}());
+
+// For a number that came from elsewhere: all that follow REQUIRE that it is known.
+constexpr bool is_known(VerbKind kind) {
+  return static_cast<std::size_t>(kind) < kVerbTraits.size();
+}
+constexpr const VerbTraits& traits_of(VerbKind kind) {
+  return kVerbTraits[static_cast<std::size_t>(kind)];
+}
+// Not by the table: where a verb is a copy in memory, they are asked as often as it is copied.
+constexpr bool changes_memory(VerbKind kind) { return kind != VerbKind::kRead; }
 constexpr bool is_atomic(VerbKind kind) {
   return kind != VerbKind::kRead && kind != VerbKind::kWrite;
 }
+static_assert(std::ranges::all_of(kVerbTraits, [](const VerbTraits& each) {
+  return changes_memory(each.kind) == each.changes_memory && is_atomic(each.kind) == each.is_atomic;
+}));
 
 enum class Outcome : std::uint8_t { kPending, kExecuted, kNotExecuted, kIndeterminate };
+
+// What is known of a verb that was sent and not answered.
+constexpr Outcome outcome_unanswered(VerbKind kind) {
+  return changes_memory(kind) ? Outcome::kIndeterminate : Outcome::kNotExecuted;
+}
+// And of one that could not be executed in time: some lines of a WRITE may have been written.
+constexpr Outcome outcome_given_up(VerbKind kind) {
+  return kind == VerbKind::kWrite ? Outcome::kIndeterminate : Outcome::kNotExecuted;
+}
 
 struct Verb {
   VerbKind kind;
@@ -135,10 +194,17 @@ struct Verb {
   std::uint64_t guess = 0;     // masked CAS: what the caller thinks the whole word is
   std::uint64_t previous = 0;  // atomics: the word before
 
+  // Bytes of memory that it reads or changes.
+  std::uint32_t extent() const { return is_atomic(kind) ? 8 : length; }
+  // Bytes that it brings back.
+  std::uint32_t returned_bytes() const { return kind == VerbKind::kWrite ? 0 : extent(); }
+
   // The word that a (masked) compare-and-swap makes of `word`.
   std::uint64_t swapped(std::uint64_t word) const {
     return (word & ~swap_mask) | (swap & swap_mask);
   }
+  // What an atomic makes of the word that it finds.
+  std::uint64_t word_after(std::uint64_t before) const;
   // Whether a (masked) compare-and-swap swapped. REQUIRES: outcome == kExecuted.
   bool succeeded() const {
     if (emulated) return previous == guess;
@@ -149,6 +215,11 @@ struct Verb {
     return emulated && previous != guess && (previous & compare_mask) == (compare & compare_mask);
   }
 };
+
+// What was asked for, for people: "length 64", "0x1 to 0x2".
+std::string describe_operands(const Verb& verb);
+// Adds it to the counts.
+void count(Counters& counts, const Verb& verb);
 
 class Endpoint;
 
@@ -314,12 +385,12 @@ class Endpoint : public task::Poller {
   // where a node did not answer: to ask again does no harm.
   virtual Task<Status> fence(ClientId client) = 0;
 
-  // Hears of WRITEs and atomics that may yet take effect at a node: their outcome is unknown, or
-  // who waited for them is being destroyed. Told before that coroutine hears of it or ends, and
-  // when what this client posts to the node from then on settles them (rule 9).
+  // Hears of WRITEs and atomics that are in doubt: they may yet take effect at a node, because
+  // their outcome is unknown, or who waited for them is being destroyed. Told before that coroutine
+  // hears of it or ends. What this client posts to the node from then on ends the doubt (rule 9).
   class Listener {
    public:
-    virtual void unsettled(NodeId node) = 0;
+    virtual void left_in_doubt(NodeId node) = 0;
 
    protected:
     ~Listener() = default;
@@ -350,11 +421,11 @@ class Endpoint : public task::Poller {
   virtual void free_registered(std::byte* memory, std::size_t bytes);
   // REQUIRES: called by destructors of derived classes that override free_registered.
   void free_buffers();
-  // Fabrics tell the listener by this.
-  void tell_unsettled(NodeId node) {
-    if (listener_ != nullptr) listener_->unsettled(node);
+  // Fabrics tell the listener by these.
+  void report_in_doubt(NodeId node) {
+    if (listener_ != nullptr) listener_->left_in_doubt(node);
   }
-  void tell_unsettled(const Batch& batch);  // those of its verbs whose outcome is unknown
+  void report_in_doubt(const Batch& batch);  // those of its verbs whose outcome is unknown
 
  private:
   friend class Buffer;

@@ -28,7 +28,7 @@ Session::~Session() {
 }
 
 // Whose verb it is is not known here; the oldest operation's epoch is no later.
-void Session::unsettled(fabric::NodeId node) {
+void Session::left_in_doubt(fabric::NodeId node) {
   const std::uint64_t pinned = this->pinned();
   const std::uint64_t epoch =
       pinned == kUnpinned ? node_.epochs().current() : Epochs::epoch_of(pinned);

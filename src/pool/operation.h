@@ -55,7 +55,7 @@ class Session : private fabric::Endpoint::Listener {
  private:
   friend class Operation;
   void publish();
-  void unsettled(fabric::NodeId node) override;
+  void left_in_doubt(fabric::NodeId node) override;
 
   ComputeNode& node_;
   task::Worker& worker_;

@@ -178,7 +178,7 @@ class FaultEndpoint final : public fabric::Endpoint {
       return give_up(batch, i, Error(ErrorCode::kFenced, "the client is dead"));
     }
     if (broken) {
-      tell_unsettled(batch);
+      report_in_doubt(batch);
       batch.complete(
           Error(atomic ? ErrorCode::kIndeterminate : ErrorCode::kUnavailable, "the link is cut"));
     } else {

@@ -105,7 +105,6 @@ Result<std::shared_ptr<Nodes>> Nodes::make(const EmbeddedOptions& options) {
   if (Status valid = check(options); !valid) return fail(valid.error());
   auto made = std::make_shared<Nodes>();
   made->caps_ = {.line_atomic = true,
-                 .write_in_order = false,
                  .masked_cas = options.native_masked_cas,
                  .completes_inline = true,
                  .onchip_bytes = options.onchip_bytes};

@@ -89,10 +89,8 @@ Result<std::shared_ptr<Cluster>> Cluster::open(const MappedOptions& options) {
     cluster->nodes_.push_back(std::make_unique<Node>());
     cluster->nodes_.back()->place = place;
   }
-  cluster->caps_ = {.line_atomic = true,
-                    .write_in_order = false,
-                    .masked_cas = options.native_masked_cas,
-                    .completes_inline = true};
+  cluster->caps_ = {
+      .line_atomic = true, .masked_cas = options.native_masked_cas, .completes_inline = true};
   for (std::size_t i = 0; i < options.nodes.size(); ++i) {
     if (Status in = cluster->join(static_cast<NodeId>(i)); !in) return fail(in.error());
   }

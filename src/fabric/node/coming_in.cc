@@ -115,7 +115,8 @@ Status Server::Loop::check_purpose(const Connection& connection, wire::Purpose p
       return fail(ErrorCode::kInvalidArgument,
                   "memory is mapped through the node's Unix socket, as in mapped:unix:PATH");
   }
-  return fail(ErrorCode::kCorrupt, "wire: a purpose that is not known");
+  return fail(ErrorCode::kCorrupt,
+              fmt::format("wire: purpose {}, which is not known", static_cast<unsigned>(purpose)));
 }
 
 Status Server::Loop::admit(Connection& connection, const wire::Proof& proof) {

@@ -325,9 +325,8 @@ bool Server::Loop::take_message(Connection& connection, const wire::Frame& frame
     default:
       break;
   }
-  return broken(connection,
-                Error(ErrorCode::kCorrupt, fmt::format("wire: a message of kind {} out of turn",
-                                                       static_cast<unsigned>(frame.kind))));
+  return broken(connection, Error(ErrorCode::kCorrupt, fmt::format("wire: a {} out of turn",
+                                                                   wire::name_of(frame.kind))));
 }
 
 void Server::Loop::serve_http(Connection& connection) {

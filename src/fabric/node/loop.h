@@ -124,7 +124,7 @@ class Server::Loop {
   bool execute(Connection& connection, const wire::Frame& frame, std::span<const std::byte> body);
   void execute_verbs(Connection& connection, std::uint64_t tag, std::span<Verb> verbs,
                      std::size_t answer_bytes);
-  void count(const Verb& verb);
+  void count(const Counters& done);
   Status check_purpose(const Connection& connection, wire::Purpose purpose) const;
   Status join(ClientId client);
   Status renew(const Connection& connection);

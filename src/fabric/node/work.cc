@@ -74,42 +74,34 @@ bool Server::Loop::execute(Connection& connection, const wire::Frame& frame,
 void Server::Loop::execute_verbs(Connection& connection, std::uint64_t tag, std::span<Verb> verbs,
                                  std::size_t answer_bytes) {
   wire::Answer answer(connection.outbox.bytes(), tag, answer_bytes);
+  Counters done;
   for (Verb& verb : verbs) {
     const std::uint64_t offset = verb.target.offset_in_part();
     if (verb.kind == VerbKind::kRead) verb.local = answer.place_of_read();
     if (!fabric::execute(verb, verb.target.on_chip() ? onchip_lines_ : main_lines_, offset)) {
       answer.give_up(Error(ErrorCode::kUnavailable,
                            "a process that has stopped holds the memory that is asked for"));
+      count(done);
       return;
     }
     answer.add(verb);
-    count(verb);
+    fabric::count(done, verb);
   }
   answer.finish();
+  count(done);
 }
 
-void Server::Loop::count(const Verb& verb) {
+void Server::Loop::count(const Counters& done) {
   const auto add = [](std::atomic<std::uint64_t>& to, std::uint64_t number) {
     // This thread alone writes them.
     to.store(to.load(std::memory_order_relaxed) + number, std::memory_order_relaxed);
   };
-  switch (verb.kind) {
-    case VerbKind::kRead:
-      add(counts_.reads, 1);
-      add(counts_.bytes_read, verb.length);
-      break;
-    case VerbKind::kWrite:
-      add(counts_.writes, 1);
-      add(counts_.bytes_written, verb.length);
-      break;
-    case VerbKind::kCompareSwap:
-    case VerbKind::kMaskedCompareSwap:
-      add(counts_.compare_swaps, 1);
-      break;
-    case VerbKind::kFetchAdd:
-      add(counts_.fetch_adds, 1);
-      break;
-  }
+  add(counts_.reads, done.reads);
+  add(counts_.bytes_read, done.bytes_read);
+  add(counts_.writes, done.writes);
+  add(counts_.bytes_written, done.bytes_written);
+  add(counts_.compare_swaps, done.compare_swaps);
+  add(counts_.fetch_adds, done.fetch_adds);
 }
 
 }  // namespace pando::fabric::node

@@ -36,7 +36,7 @@ class BatchOrder {
  public:
   // What the batch's next request needs among its flags: IBV_SEND_FENCE, or none.
   unsigned flags_of(VerbKind kind) {
-    if (kind == VerbKind::kRead) return 0;
+    if (!changes_memory(kind)) return 0;
     return std::exchange(behind_atomic_, is_atomic(kind)) ? static_cast<unsigned>(IBV_SEND_FENCE)
                                                           : 0u;
   }

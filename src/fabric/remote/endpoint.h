@@ -66,7 +66,7 @@ class LinkedEndpoint : public Endpoint, protected Link::Owner {
   Link& link_to(NodeId node);
   void ended(Part part, const Status& status) override;
   void answered(Fencing& fencing, const Status& status) override;
-  void unsettled(NodeId node) override { tell_unsettled(node); }
+  void left_in_doubt(NodeId node) override { report_in_doubt(node); }
   Flight& take_flight();
   void ask_to_be_polled();
 

@@ -18,8 +18,7 @@ constexpr task::Duration kLeastBetweenAttempts = std::chrono::microseconds(200);
 // What is known of verbs that were sent and not answered.
 void mark_unknown(Batch& batch, std::span<const std::uint32_t> verbs) {
   for (const std::uint32_t i : verbs) {
-    Verb& verb = batch[i];
-    verb.outcome = verb.kind == VerbKind::kRead ? Outcome::kNotExecuted : Outcome::kIndeterminate;
+    batch[i].outcome = outcome_unanswered(batch[i].kind);
   }
 }
 
@@ -243,7 +242,7 @@ void Link::lost(const Error& error) {
   // Before anyone hears of it: what comes afterwards goes by a newer generation.
   std::uint32_t old = generation_;
   cluster_.node(id_).generation.compare_exchange_strong(old, old + 1);
-  owner_.unsettled(id_);
+  owner_.left_in_doubt(id_);
   std::deque<Part> sent = std::exchange(sent_, {});
   for (Part& part : sent) {
     Batch* const batch = part.flight->batch;

@@ -55,7 +55,7 @@ class Link {
     virtual void answered(Fencing& fencing, const Status& status) = 0;
     // WRITEs or atomics that were sent to the node may yet take effect, until something that goes
     // by a newer connection has.
-    virtual void unsettled(NodeId node) = 0;
+    virtual void left_in_doubt(NodeId node) = 0;
     // Who polls the link.
     virtual task::Worker& worker() const = 0;
 

@@ -6,7 +6,7 @@
 //
 // Where a link breaks, the steps to come at that node are dropped, or become a ghost: they may
 // still be executed, one by one, until a verb that the client has posted there later is executed,
-// or the client is shut out of the node. A post that does not get through settles nothing. Either
+// or the client is shut out of the node. A post that does not get through ends nothing. Either
 // way the client learns of it a while later, and of each verb no more than that it may have been
 // executed.
 //
@@ -166,7 +166,7 @@ class Adversary final : public Network, private EventHandler {
       const Verb& verb = batch[i];
       Time& barrier = barrier_of(verb.target.node(), begin);
       const Time last = plan_verb(flight, static_cast<std::uint32_t>(i), verb, barrier);
-      if (verb.kind != VerbKind::kRead) barrier = last;
+      if (changes_memory(verb.kind)) barrier = last;
     }
     // A verb that comes at the moment of its barrier comes behind it.
     std::ranges::sort(flight.steps, {},
@@ -246,7 +246,7 @@ class Adversary final : public Network, private EventHandler {
   void take(Flight& flight, const Step& step) {
     Verb& verb = (*flight.batch)[step.verb];
     const NodeId node = verb.target.node();
-    settle_ghosts(*flight.client, node, flight.serial);
+    expire_ghosts(*flight.client, node, flight.serial);
     // Verbs of a batch wait for an atomic before them.
     store_pending([&](const Pending& each) { return each.flight == flight.serial; });
     if (is_atomic(verb.kind)) {
@@ -395,7 +395,7 @@ class Adversary final : public Network, private EventHandler {
     for (std::size_t i = flight.next_step; i < flight.steps.size(); ++i) {
       const Step& step = flight.steps[i];
       Verb& verb = (*flight.batch)[step.verb];
-      if (verb.target.node() != node || verb.kind == VerbKind::kRead) continue;
+      if (verb.target.node() != node || !changes_memory(verb.kind)) continue;
       verb.outcome = Outcome::kIndeterminate;
       Ghost::Remains remains{.verb = verb, .begin = step.begin, .end = step.end, .bytes = {}};
       if (verb.kind == VerbKind::kWrite) {
@@ -421,7 +421,7 @@ class Adversary final : public Network, private EventHandler {
       ghosts_.erase(ghost);
       return;
     }
-    settle_ghosts(*ghost->client, ghost->node, ghost->flight);
+    expire_ghosts(*ghost->client, ghost->node, ghost->flight);
     take_ghostly(*ghost);
     if (ghost->next == ghost->steps.size()) {
       ghosts_.erase(ghost);
@@ -439,7 +439,7 @@ class Adversary final : public Network, private EventHandler {
       std::memcpy(node.at(step.verb.target.offset()) + step.begin, step.bytes.data(),
                   step.bytes.size());
     } else {
-      // At one moment: a gap would outlive the verb that settles it.
+      // At one moment: a gap would outlive the verb that ends it.
       store_pending([&](const Pending& each) {
         return each.node == ghost.node && each.offset == step.verb.target.offset();
       });
@@ -449,7 +449,7 @@ class Adversary final : public Network, private EventHandler {
 
   // A verb of that flight is about to be executed at the node: what its client had left there when
   // it was posted is over, as far as it may have got. The oldest first.
-  void settle_ghosts(const ClientState& client, NodeId node, std::uint64_t flight) {
+  void expire_ghosts(const ClientState& client, NodeId node, std::uint64_t flight) {
     for (auto ghost = ghosts_.begin(); ghost != ghosts_.end();) {
       if (ghost->client != &client || ghost->node != node || ghost->left >= flight) {
         ++ghost;

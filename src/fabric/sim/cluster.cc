@@ -31,18 +31,8 @@ void execute(MemoryNode& node, Verb& verb, std::uint32_t begin, std::uint32_t en
     default:
       break;
   }
-  const std::uint64_t before = load_word(remote);
-  std::uint64_t after = before;
-  if (verb.kind == VerbKind::kFetchAdd) {
-    after = before + verb.swap;
-  } else if (verb.kind == VerbKind::kCompareSwap) {
-    if (before == verb.compare) after = verb.swap;
-  } else if (verb.emulated) {
-    if (before == verb.guess) after = verb.swapped(verb.guess);
-  } else if ((before & verb.compare_mask) == (verb.compare & verb.compare_mask)) {
-    after = verb.swapped(before);
-  }
-  verb.previous = before;
+  verb.previous = load_word(remote);
+  const std::uint64_t after = verb.word_after(verb.previous);
   std::memcpy(remote, &after, sizeof(after));
 }
 
@@ -51,7 +41,6 @@ void execute(MemoryNode& node, Verb& verb, std::uint32_t begin, std::uint32_t en
 Cluster::Cluster(const SimOptions& options, const Preset& of) : preset(of), grows(options.grows) {
   constexpr std::uint64_t kPage = 4096;
   caps = {.line_atomic = true,
-          .write_in_order = false,
           .masked_cas = options.native_masked_cas,
           .completes_inline = false,
           .inline_limit = of.inline_limit,
@@ -134,7 +123,7 @@ void Cluster::land(Flight& flight) {
   Batch& batch = *flight.batch;
   if (flight.error) {
     ++coverage.failed;
-    flight.endpoint->tell_unsettled(batch);
+    flight.endpoint->report_in_doubt(batch);
     batch.complete(std::move(*flight.error));
   } else {
     batch.complete();
@@ -187,7 +176,7 @@ void SimEndpoint::abandon_all() {
     Flight* const next = flight->next;
     if (flight->endpoint == this) {
       for (const Verb& verb : flight->batch->verbs()) {
-        if (verb.kind != VerbKind::kRead) tell_unsettled(verb.target.node());
+        if (changes_memory(verb.kind)) report_in_doubt(verb.target.node());
       }
       cluster_->network->abandon(*flight);
       cluster_->forget(*flight);

@@ -200,7 +200,7 @@ class SimEndpoint final : public Endpoint {
   bool pending() const override { return in_flight > 0; }
   void abandon() override { abandon_all(); }
   Task<Status> fence(ClientId client) override;
-  using Endpoint::tell_unsettled;
+  using Endpoint::report_in_doubt;
 
   std::size_t in_flight = 0;
 

@@ -218,7 +218,7 @@ std::optional<NodeId> Simulation::busy_node(ClientId id) const {
   for (const Flight* flight = cluster_->find(id)->flights; flight != nullptr;
        flight = flight->next) {
     for (const Verb& verb : flight->batch->verbs()) {
-      if (verb.kind != VerbKind::kRead && verb.outcome == Outcome::kPending) {
+      if (changes_memory(verb.kind) && verb.outcome == Outcome::kPending) {
         return verb.target.node();
       }
     }

@@ -62,7 +62,6 @@ class TcpFabric final : public Fabric {
 Result<std::unique_ptr<Fabric>> open_tcp(const remote::Options& options) {
   Result<std::shared_ptr<Cluster>> cluster = Cluster::open(options, wire::Purpose::kVerbs,
                                                            {.line_atomic = true,
-                                                            .write_in_order = false,
                                                             .masked_cas = options.native_masked_cas,
                                                             .completes_inline = false,
                                                             .inline_limit = 4096});

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 namespace pando::fabric::wire {
 namespace {
@@ -19,26 +20,49 @@ static_assert(sizeof(VerbHead) == 16);
 
 constexpr std::size_t round_to_word(std::size_t bytes) { return (bytes + 7) / 8 * 8; }
 
-// Words behind the head; a WRITE has bytes instead.
-constexpr std::size_t words_of(VerbKind kind) {
-  switch (kind) {
-    case VerbKind::kCompareSwap:
-      return 2;
-    case VerbKind::kMaskedCompareSwap:
-      return 4;
-    case VerbKind::kFetchAdd:
-      return 1;
-    case VerbKind::kRead:
-    case VerbKind::kWrite:
-      break;
-  }
-  return 0;
-}
-
 // A masked one that the fabric emulates travels as the plain one that it is.
 constexpr VerbKind sent_as(const Verb& verb) {
   const bool plain = verb.kind == VerbKind::kMaskedCompareSwap && verb.emulated;
   return plain ? VerbKind::kCompareSwap : verb.kind;
+}
+
+// The words behind the head, as many as traits_of(sent_as(verb)).operands; a WRITE has bytes
+// instead.
+using Operands = std::array<std::uint64_t, kMostOperands>;
+
+Operands operands_of(const Verb& verb) {
+  switch (sent_as(verb)) {
+    case VerbKind::kRead:
+    case VerbKind::kWrite:
+      break;
+    case VerbKind::kCompareSwap:
+      if (verb.emulated) return {verb.guess, verb.swapped(verb.guess)};
+      return {verb.compare, verb.swap};
+    case VerbKind::kMaskedCompareSwap:
+      return {verb.compare, verb.swap, verb.compare_mask, verb.swap_mask};
+    case VerbKind::kFetchAdd:
+      return {verb.swap};
+  }
+  return {};
+}
+
+void set_operands(Verb& verb, const Operands& words) {
+  switch (verb.kind) {
+    case VerbKind::kRead:
+    case VerbKind::kWrite:
+      break;
+    case VerbKind::kMaskedCompareSwap:
+      verb.compare_mask = words[2];
+      verb.swap_mask = words[3];
+      [[fallthrough]];
+    case VerbKind::kCompareSwap:
+      verb.compare = words[0];
+      verb.swap = words[1];
+      break;
+    case VerbKind::kFetchAdd:
+      verb.swap = words[0];
+      break;
+  }
 }
 
 // Of the bytes behind one another.
@@ -79,6 +103,10 @@ class Writer {
     std::memset(at_ + bytes, 0, padding);
     at_ += bytes + padding;
   }
+  void put_words(std::span<const std::uint64_t> words) {
+    std::memcpy(at_, words.data(), words.size_bytes());
+    at_ += words.size_bytes();
+  }
 
  private:
   std::byte* at_;
@@ -100,14 +128,70 @@ std::unexpected<Error> corrupt(std::string what) {
   return fail(ErrorCode::kCorrupt, "wire: " + std::move(what));
 }
 
-// An error came as a byte: one that this program knows.
-Error error_of(std::uint8_t code, std::string text) {
-  constexpr auto kLast = static_cast<std::uint8_t>(ErrorCode::kDenied);
-  const bool known = code > 0 && code - 1 <= kLast;
-  return {known ? static_cast<ErrorCode>(code - 1) : ErrorCode::kCorrupt, std::move(text)};
+// The errors that travel; 0 is none.
+struct ErrorNumber {
+  std::uint8_t number;
+  ErrorCode code;
+};
+constexpr ErrorNumber kErrorNumbers[] = {
+    {1, ErrorCode::kNotFound},     {2, ErrorCode::kExists},      {3, ErrorCode::kInvalidArgument},
+    {4, ErrorCode::kIncompatible}, {5, ErrorCode::kOutOfMemory}, {6, ErrorCode::kBusy},
+    {7, ErrorCode::kTimeout},      {8, ErrorCode::kUnavailable}, {9, ErrorCode::kIndeterminate},
+    {10, ErrorCode::kFenced},      {11, ErrorCode::kDataLost},   {12, ErrorCode::kCorrupt},
+    {13, ErrorCode::kDenied},
+};
+constexpr std::uint8_t number_of(ErrorCode code) {
+  const auto* const found = std::ranges::find(kErrorNumbers, code, &ErrorNumber::code);
+  return found == std::end(kErrorNumbers) ? 0 : found->number;
+}
+static_assert([] {  // all that have a name have a number
+  for (unsigned i = 0; i < 256; ++i) {
+    const auto code = static_cast<ErrorCode>(i);
+    if (to_string(code) != "unknown error" && number_of(code) == 0) return false;
+  }
+  return true;
+}());
+
+Error error_of(std::uint8_t number, std::string text) {
+  const auto* const found = std::ranges::find(kErrorNumbers, number, &ErrorNumber::number);
+  if (found != std::end(kErrorNumbers)) return {found->code, std::move(text)};
+  return {ErrorCode::kCorrupt,
+          fmt::format("wire: error {}, which this program does not know: {}", number, text)};
 }
 
 }  // namespace
+
+std::string_view name_of(Kind kind) {
+  switch (kind) {
+    case Kind::kHello:
+      return "Hello";
+    case Kind::kChallenge:
+      return "Challenge";
+    case Kind::kProof:
+      return "Proof";
+    case Kind::kWelcome:
+      return "Welcome";
+    case Kind::kRefusal:
+      return "Refusal";
+    case Kind::kBatch:
+      return "Batch";
+    case Kind::kAnswer:
+      return "Answer";
+    case Kind::kFence:
+      return "Fence";
+    case Kind::kLeave:
+      return "Leave";
+    case Kind::kDone:
+      return "Done";
+    case Kind::kRdmaRequest:
+      return "RdmaRequest";
+    case Kind::kRdmaOffer:
+      return "RdmaOffer";
+    case Kind::kStay:
+      return "Stay";
+  }
+  return {};
+}
 
 base::Digest client_proof(std::string_view key, const Hello& hello, const Challenge& challenge,
                           const Proof& proof) {
@@ -142,9 +226,7 @@ namespace {
 // A code, 0 where all is well, and its text.
 Bytes status_bytes(const Status& status) {
   const std::string text = status ? std::string() : status.error().detail();
-  const auto code =
-      static_cast<std::byte>(status ? 0 : static_cast<std::uint8_t>(status.error().code()) + 1);
-  Bytes bytes(1, code);
+  Bytes bytes(1, static_cast<std::byte>(status ? 0 : number_of(status.error().code())));
   const auto* const words = reinterpret_cast<const std::byte*>(text.data());
   bytes.insert(bytes.end(), words, words + text.size());
   return bytes;
@@ -174,15 +256,13 @@ void append_refusal(Bytes& out, std::string_view key, const Hello& hello,
 }
 
 std::size_t request_bytes(const Verb& verb) {
-  const std::size_t payload =
-      verb.kind == VerbKind::kWrite ? round_to_word(verb.length) : 8 * words_of(sent_as(verb));
+  const std::size_t payload = verb.kind == VerbKind::kWrite
+                                  ? round_to_word(verb.length)
+                                  : sizeof(std::uint64_t) * traits_of(sent_as(verb)).operands;
   return sizeof(VerbHead) + payload;
 }
 
-std::size_t result_bytes(const Verb& verb) {
-  if (verb.kind == VerbKind::kRead) return round_to_word(verb.length);
-  return is_atomic(verb.kind) ? 8 : 0;
-}
+std::size_t result_bytes(const Verb& verb) { return round_to_word(verb.returned_bytes()); }
 
 void append_batch(Bytes& out, std::uint64_t tag, std::uint64_t region_key, const Batch& batch,
                   std::span<const std::uint32_t> verbs) {
@@ -196,30 +276,13 @@ void append_batch(Bytes& out, std::uint64_t tag, std::uint64_t region_key, const
   writer.put(static_cast<std::uint64_t>(verbs.size()));
   for (const std::uint32_t i : verbs) {
     const Verb& verb = batch[i];
-    const bool plain = sent_as(verb) != verb.kind;
-    writer.put(VerbHead{.kind = sent_as(verb),
-                        .length = is_atomic(verb.kind) ? 8 : verb.length,
-                        .offset = verb.target.offset()});
-    switch (verb.kind) {
-      case VerbKind::kRead:
-        break;
-      case VerbKind::kWrite:
-        writer.put(verb.local, verb.length);
-        break;
-      case VerbKind::kCompareSwap:
-        writer.put(verb.compare);
-        writer.put(verb.swap);
-        break;
-      case VerbKind::kMaskedCompareSwap:
-        writer.put(plain ? verb.guess : verb.compare);
-        writer.put(plain ? verb.swapped(verb.guess) : verb.swap);
-        if (plain) break;
-        writer.put(verb.compare_mask);
-        writer.put(verb.swap_mask);
-        break;
-      case VerbKind::kFetchAdd:
-        writer.put(verb.swap);
-        break;
+    writer.put(
+        VerbHead{.kind = sent_as(verb), .length = verb.extent(), .offset = verb.target.offset()});
+    if (verb.kind == VerbKind::kWrite) {
+      writer.put(verb.local, verb.length);
+    } else {
+      const Operands words = operands_of(verb);
+      writer.put_words(std::span(words).first(traits_of(sent_as(verb)).operands));
     }
   }
 }
@@ -231,7 +294,7 @@ Result<std::optional<Frame>> parse_frame(std::span<const std::byte> bytes, std::
   if (bytes.size() < sizeof(Frame)) return none;
   Frame frame;
   std::memcpy(&frame, bytes.data(), sizeof(frame));
-  if (frame.kind < Kind::kHello || frame.kind > Kind::kStay) {
+  if (name_of(frame.kind).empty()) {
     return corrupt(fmt::format("a message of unknown kind {}", static_cast<unsigned>(frame.kind)));
   }
   if (frame.bytes > limit) {
@@ -295,7 +358,9 @@ Status Request::parse(std::span<const std::byte> body, std::uint64_t region_key,
   for (std::uint64_t i = 0; i < count; ++i) {
     VerbHead head;
     if (!reader.take(head)) return corrupt("a batch that ends within a verb");
-    if (head.kind > VerbKind::kFetchAdd) return corrupt("a verb of unknown kind");
+    if (!is_known(head.kind)) {
+      return corrupt(fmt::format("a verb of unknown kind {}", static_cast<unsigned>(head.kind)));
+    }
     Verb& verb = verbs_.emplace_back(
         Verb{.kind = head.kind, .length = head.length, .target = Address(0, head.offset)});
     if (head.offset > Address::kOffsetMask) return corrupt("an offset of more than 48 bits");
@@ -305,20 +370,11 @@ Status Request::parse(std::span<const std::byte> body, std::uint64_t region_key,
       if (bytes == nullptr) return corrupt("a WRITE that is cut short");
       verb.local = const_cast<std::byte*>(bytes);  // never written through
     }
-    std::array<std::uint64_t, 4> words{};
-    for (std::size_t word = 0; word < words_of(head.kind); ++word) {
+    Operands words{};
+    for (std::size_t word = 0; word < traits_of(head.kind).operands; ++word) {
       if (!reader.take(words[word])) return corrupt("an atomic that is cut short");
     }
-    if (head.kind == VerbKind::kFetchAdd) {
-      verb.swap = words[0];
-    } else if (is_atomic(head.kind)) {
-      verb.compare = words[0];
-      verb.swap = words[1];
-    }
-    if (head.kind == VerbKind::kMaskedCompareSwap) {
-      verb.compare_mask = words[2];
-      verb.swap_mask = words[3];
-    }
+    set_operands(verb, words);
     answer_bytes_ += result_bytes(verb);
     if (answer_bytes_ > kMaxBytes) return corrupt("a batch whose answer would be too long");
 
@@ -364,7 +420,7 @@ void Answer::end(const Error* error) {
   AnswerHead head{.executed = executed_};
   if (error != nullptr) {
     const std::string& text = error->detail();
-    head.error = static_cast<std::uint8_t>(static_cast<std::uint8_t>(error->code()) + 1);
+    head.error = number_of(error->code());
     head.text_bytes = text.size();
     const auto* const words = reinterpret_cast<const std::byte*>(text.data());
     out_.insert(out_.end(), words, words + text.size());
@@ -402,8 +458,7 @@ Status read_answer(std::span<const std::byte> body, Batch& batch,
         std::memcpy(&verb.previous, result, sizeof(verb.previous));
       }
     } else {
-      verb.outcome = i == head.executed && verb.kind == VerbKind::kWrite ? Outcome::kIndeterminate
-                                                                         : Outcome::kNotExecuted;
+      verb.outcome = i == head.executed ? outcome_given_up(verb.kind) : Outcome::kNotExecuted;
     }
   }
   if (head.error == 0) return {};

@@ -46,21 +46,26 @@ inline constexpr std::uint64_t kMagic = 0x4552495757444e50;  // "PNDWWIRE"
 inline constexpr std::uint16_t kVersion = 2;                 // the newest
 inline constexpr std::uint16_t kOldestVersion = 2;           // still spoken
 
+// Every number that travels is written out: these, Purpose, VerbKind (verbs.h), and those of errors
+// (messages.cc). None is ever given to anything else; one that is not known is an error that says
+// which it was. tests/node/golden_bytes_test.cc pins all messages.
 enum class Kind : std::uint8_t {
   kHello = 1,
-  kChallenge,
-  kProof,
-  kWelcome,
-  kRefusal,
-  kBatch,
-  kAnswer,
-  kFence,
-  kLeave,
-  kDone,
-  kRdmaRequest,
-  kRdmaOffer,
-  kStay,
+  kChallenge = 2,
+  kProof = 3,
+  kWelcome = 4,
+  kRefusal = 5,
+  kBatch = 6,
+  kAnswer = 7,
+  kFence = 8,
+  kLeave = 9,
+  kDone = 10,
+  kRdmaRequest = 11,
+  kRdmaOffer = 12,
+  kStay = 13,
 };
+// Empty where it is not known.
+std::string_view name_of(Kind kind);
 
 struct Frame {
   std::uint32_t bytes = 0;  // behind this
@@ -92,10 +97,10 @@ struct Challenge {
 };
 
 enum class Purpose : std::uint8_t {
-  kVerbs = 1,  // batches over this connection
-  kMapping,    // the memory's descriptor and a pen, over a Unix socket; then nothing but Leave
-  kControl,    // fences alone: of a client that is not let in for anything else
-  kRdma,       // verbs by RDMA, which are shut out when this connection ends
+  kVerbs = 1,    // batches over this connection
+  kMapping = 2,  // the memory's descriptor and a pen, over a Unix socket; then nothing but Leave
+  kControl = 3,  // fences alone: of a client that is not let in for anything else
+  kRdma = 4,     // verbs by RDMA, which are shut out when this connection ends
 };
 
 struct Proof {
@@ -240,7 +245,7 @@ class Request {
 // What an Answer's head says.
 struct AnswerHead {
   std::uint32_t executed = 0;  // that many verbs; the next one may have been, later ones were not
-  std::uint8_t error = 0;      // 0, or an ErrorCode + 1: then its text ends the body
+  std::uint8_t error = 0;      // 0, or the number of an ErrorCode: then its text ends the body
   std::uint8_t zero[3] = {};
   std::uint64_t text_bytes = 0;
 };

@@ -14,28 +14,11 @@ namespace {
 using fabric::Address;
 using fabric::Outcome;
 using fabric::Verb;
-using fabric::VerbKind;
 using fabric::sim::Time;
 using Json = nlohmann::ordered_json;
 
 double microseconds(Time time) {
   return static_cast<double>(time) / static_cast<double>(fabric::sim::kMicrosecond);
-}
-
-std::string_view name_of(VerbKind kind) {
-  switch (kind) {
-    case VerbKind::kRead:
-      return "READ";
-    case VerbKind::kWrite:
-      return "WRITE";
-    case VerbKind::kCompareSwap:
-      return "CAS";
-    case VerbKind::kMaskedCompareSwap:
-      return "MCAS";
-    case VerbKind::kFetchAdd:
-      return "FAA";
-  }
-  return "?";
 }
 
 std::string_view name_of(Outcome outcome) {
@@ -57,34 +40,19 @@ std::string describe(Address address) {
                      address.offset_in_part());
 }
 
-bool is_swap(const Verb& verb) {
-  return verb.kind == VerbKind::kCompareSwap || verb.kind == VerbKind::kMaskedCompareSwap;
-}
-
-// What was asked for.
-std::string describe_arguments(const Verb& verb) {
-  if (verb.kind == VerbKind::kFetchAdd) return fmt::format("add {:#x}", verb.swap);
-  if (!is_swap(verb)) return fmt::format("length {}", verb.length);
-  std::string text = fmt::format("{:#x} to {:#x}", verb.compare, verb.swap);
-  if (verb.kind == VerbKind::kMaskedCompareSwap) {
-    text += fmt::format(" masks {:#x} {:#x}", verb.compare_mask, verb.swap_mask);
-  }
-  return text;
-}
-
 // What came of it.
 std::string describe_result(const Verb& verb) {
   std::string text(name_of(verb.outcome));
-  const bool reads_word = verb.kind == VerbKind::kFetchAdd || is_swap(verb);
-  if (verb.outcome != Outcome::kExecuted || !reads_word) return text;
+  const fabric::VerbTraits& traits = fabric::traits_of(verb.kind);
+  if (verb.outcome != Outcome::kExecuted || !traits.is_atomic) return text;
   text += fmt::format(", was {:#x}", verb.previous);
-  if (is_swap(verb)) text += verb.succeeded() ? ", swapped" : ", kept";
+  if (traits.compares) text += verb.succeeded() ? ", swapped" : ", kept";
   return text;
 }
 
 std::string describe(const Verb& verb) {
-  return fmt::format("{:5} {} {}: {}", name_of(verb.kind), describe(verb.target),
-                     describe_arguments(verb), describe_result(verb));
+  return fmt::format("{:5} {} {}: {}", fabric::traits_of(verb.kind).short_name,
+                     describe(verb.target), fabric::describe_operands(verb), describe_result(verb));
 }
 
 // ---- Text
@@ -291,7 +259,7 @@ std::string TraceRecorder::chrome_json() const {
     std::string name;
     Json verbs = Json::array();
     for (const Verb& verb : batch->verbs) {
-      name += fmt::format("{}{}", name.empty() ? "" : " ", name_of(verb.kind));
+      name += fmt::format("{}{}", name.empty() ? "" : " ", fabric::traits_of(verb.kind).short_name);
       verbs.push_back(describe(verb));
     }
     events.span(events.free_row(place, batch->posted, batch->ended), std::move(name), batch->posted,
