@@ -14,8 +14,8 @@
 //     not disturb readers.
 //
 // `Sharing` says who the others are: OneProcess here, whose threads do not end while they hold a
-// stripe; several processes in fabric/node/pens.h, any of which may be killed or stopped at any
-// instruction. There, a verb that has waited too long for a stripe gives up: all verbs tell.
+// stripe; several processes in fabric/node/redo_slots.h, any of which may be killed or stopped at
+// any instruction. There, a verb that has waited too long for a stripe gives up: all verbs tell.
 //
 // Bounds and alignment are the caller's business. Does not own the bytes nor the numbers, so
 // that they can lie in any kind of mapping; all-zero is their initial state.
@@ -36,9 +36,9 @@ inline constexpr std::size_t kStripeBytes = 1024;
 // Only threads of this process use the memory.
 struct OneProcess {
   using Word = std::uint32_t;  // a sequence number, and who holds it
-  class Patience {
+  class StripeWait {
    public:
-    explicit Patience(const OneProcess&) {}
+    explicit StripeWait(const OneProcess&) {}
     // False: it has been too long.
     bool wait() {
       backoff_.pause();
@@ -80,7 +80,7 @@ class BasicLineMemory {
     const bool one_stripe = offset % kStripeBytes + length <= kStripeBytes;
     if (one_stripe && try_read(offset, into, length)) [[likely]]
       return true;
-    return read_patiently(offset, into, length);
+    return read_by_stripes(offset, into, length);
   }
 
   [[nodiscard]] bool write(std::uint64_t offset, const std::byte* from, std::size_t length) const {
@@ -140,18 +140,18 @@ class BasicLineMemory {
  private:
   static constexpr int kOptimisticReads = 16;
   using Word = typename Sharing::Word;
-  using Patience = typename Sharing::Patience;
+  using StripeWait = typename Sharing::StripeWait;
 
   // Holds a stripe against other writers; its readers start over if it was changed.
   class Exclusive {
    public:
     Exclusive(Sequence& number, const Sharing& sharing) : number_(number), sharing_(sharing) {
-      for (Patience patience(sharing);;) {
+      for (StripeWait waiting(sharing);;) {
         before_ = number_.load(std::memory_order_relaxed);
         if (before_ % 2 == 0 && number_.compare_exchange_weak(before_, sharing.held(before_))) {
           break;
         }
-        if (!patience.wait()) [[unlikely]]
+        if (!waiting.wait()) [[unlikely]]
           return;
       }
       held_ = true;
@@ -191,8 +191,8 @@ class BasicLineMemory {
   }
 
   // Of any length, however many writers are there.
-  [[gnu::noinline]] bool read_patiently(std::uint64_t offset, std::byte* into,
-                                        std::size_t length) const {
+  [[gnu::noinline]] bool read_by_stripes(std::uint64_t offset, std::byte* into,
+                                         std::size_t length) const {
     while (length > 0) {
       const std::size_t part = std::min(length, kStripeBytes - offset % kStripeBytes);
       if (!read_stripe(offset, into, part)) return false;

@@ -153,7 +153,7 @@ static_assert([] {
   return true;
 }());
 
-// REQUIRES of all that follow: it is known.
+// For a number that came from elsewhere: all that follow REQUIRE that it is known.
 constexpr bool is_known(VerbKind kind) {
   return static_cast<std::size_t>(kind) < kVerbTraits.size();
 }

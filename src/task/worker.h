@@ -171,7 +171,6 @@ class Worker {
     void await_suspend(std::coroutine_handle<> waiter) const { worker.add_timer(until, waiter); }
     void await_resume() const noexcept {}
   };
-  Sleep sleep_until(TimePoint until) { return {*this, until}; }
   Sleep sleep_for(Duration duration) { return {*this, now() + duration}; }
 
   TimePoint now() const { return clock_.now(); }

@@ -80,7 +80,7 @@ TEST(GoldenBytes, ComingIn) {
                   .memory_bytes = 0x3132333435363738,
                   .onchip_bytes = 0x41424344,
                   .client = 0x01020304,
-                  .pen = 0x51525354};
+                  .redo_slot = 0x51525354};
   welcome.digest = node_proof(kSecret, kHello, kChallenge, welcome);
   EXPECT_EQ(
       appended(Kind::kWelcome, welcome),

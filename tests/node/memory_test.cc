@@ -261,13 +261,13 @@ TEST(NodeMemory, AnotherMappingSeesTheSame) {
 
 class CutOffWriter : public ::testing::Test {
  protected:
-  static constexpr std::size_t kPen = 3;
+  static constexpr std::size_t kSlot = 3;
   static constexpr std::uint64_t kAt = 8192 + 40;
 
-  // What a process leaves that is killed between two stores of a WRITE: the stripe held, its pen
-  // filled, and `done` of the bytes there.
+  // What a process leaves that is killed between two stores of a WRITE: the stripe held, its redo
+  // slot filled, and `done` of the bytes there.
   void cut_off(std::span<const std::byte> bytes, std::size_t done) {
-    const ManyProcesses writer(mapping(), kPen);
+    const ManyProcesses writer(mapping(), kSlot);
     writer.announce(memory_.data() + kAt, bytes.data(), bytes.size());
     SharedLineMemory::Sequence& number = sequence(kAt);
     number.store(writer.held(number.load()));
@@ -289,18 +289,18 @@ TEST_F(CutOffWriter, IsFinishedWhole) {
   for (const std::size_t done : {0u, 16u, 150u, 200u}) {
     std::memset(memory_.data() + kAt, 0, bytes.size());
     cut_off(bytes, done);
-    EXPECT_EQ(memory_.finish(kPen + 1), 0u) << "another's";
-    EXPECT_EQ(memory_.finish(kPen), 1u);
-    EXPECT_EQ(memory_.finish(kPen), 0u) << "once is enough";
+    EXPECT_EQ(memory_.finish(kSlot + 1), 0u) << "another's";
+    EXPECT_EQ(memory_.finish(kSlot), 1u);
+    EXPECT_EQ(memory_.finish(kSlot), 0u) << "once is enough";
     std::array<std::byte, 200> seen;
     ASSERT_TRUE(memory_.main_lines(0).read(kAt, seen.data(), seen.size()));
     EXPECT_EQ(seen, bytes) << done << " bytes were there";
   }
 }
 
-// Pens lie in memory that clients map, who may write anything there. Where a pen says what no
-// writer says, its stripe is freed, and not a byte is written anywhere.
-TEST_F(CutOffWriter, APenThatLiesIsNotObeyed) {
+// Redo slots lie in memory that clients map, who may write anything there. Where a redo slot says
+// what no writer says, its stripe is freed, and not a byte is written anywhere.
+TEST_F(CutOffWriter, ARedoSlotThatLiesIsNotObeyed) {
   const std::uint64_t onchip_end = kOnChipAt + memory_.onchip_bytes();
   const std::uint64_t end = kMemoryAt + kBytes;
   struct Lie {
@@ -314,28 +314,28 @@ TEST_F(CutOffWriter, APenThatLiesIsNotObeyed) {
       Lie{end - 8, 16},                                    // beyond the end
       Lie{end, 8},                                         //
       Lie{kMemoryAt + 512, kStripeBytes},                  // more than a stripe
-      Lie{kMemoryAt, kStripeBytes + 1},                    // more than a pen has
+      Lie{kMemoryAt, kStripeBytes + 1},                    // more than a redo slot has
       Lie{kMemoryAt, ~std::uint64_t{0}},                   //
       Lie{onchip_end, 8},                                  // between the two memories
       Lie{onchip_end - 8, 16},                             //
-      Lie{kPensAt, 64},                                    // pens
+      Lie{kRedoSlotsAt, 64},                               // redo slots
       Lie{kSequencesAt, 64},                               // stripes
       Lie{0, 64},                                          // the header
   };
   // What stands around every such place within the mapping.
   const std::vector<std::byte> before(mapping(), mapping() + end);
   for (const Lie& lie : lies) {
-    Pen& pen = memory_.pen(kPen);
-    const Pen honest = pen;
-    pen.place = lie.place;
-    pen.length = lie.length;
-    std::memset(pen.bytes, 0x5A, sizeof(pen.bytes));
+    RedoSlot& slot = memory_.redo_slot(kSlot);
+    const RedoSlot honest = slot;
+    slot.place = lie.place;
+    slot.length = lie.length;
+    std::memset(slot.bytes, 0x5A, sizeof(slot.bytes));
     SharedLineMemory::Sequence& number = sequence(kAt);
-    number.store(ManyProcesses(mapping(), kPen).held(0));
-    EXPECT_EQ(memory_.finish(kPen), 1u);
+    number.store(ManyProcesses(mapping(), kSlot).held(0));
+    EXPECT_EQ(memory_.finish(kSlot), 1u);
     EXPECT_EQ(number.load(), 2u) << "it is free";
     number.store(0);
-    pen = honest;
+    slot = honest;
     EXPECT_EQ(std::memcmp(mapping(), before.data(), before.size()), 0)
         << lie.place << ", " << lie.length;
   }
@@ -367,7 +367,7 @@ TEST_F(CutOffWriter, WhoWaitsForAStoppedOneGivesUp) {
   std::uint64_t previous = 0;
   EXPECT_FALSE(memory_.main_lines(0).fetch_add(kAt, 1, previous));
   EXPECT_TRUE(memory_.main_lines(0).fetch_add(kAt + (1 << 20), 1, previous)) << "others go on";
-  memory_.finish(kPen);
+  memory_.finish(kSlot);
   EXPECT_TRUE(memory_.main_lines(0).fetch_add(kAt, 1, previous));
 }
 
@@ -382,15 +382,15 @@ TEST_F(CutOffWriter, RealProcessesKilledAnywhereLeaveWholeLines) {
       alignas(64) std::array<std::uint64_t, kLines * 8> words;
       for (std::uint64_t round = 1;; ++round) {
         words.fill(round);
-        (void)!own->main_lines(kPen).write(8192 + 512, reinterpret_cast<std::byte*>(words.data()),
-                                           sizeof(words));
+        (void)!own->main_lines(kSlot).write(8192 + 512, reinterpret_cast<std::byte*>(words.data()),
+                                            sizeof(words));
       }
     }
     usleep(static_cast<useconds_t>(500 + i * 97 % 3000));
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
     EXPECT_EQ(process_started(child), 0u);
-    memory_.finish(kPen);
+    memory_.finish(kSlot);
     std::array<std::uint64_t, kLines * 8> seen;
     ASSERT_TRUE(memory_.main_lines(0).read(8192 + 512, reinterpret_cast<std::byte*>(seen.data()),
                                            sizeof(seen)));

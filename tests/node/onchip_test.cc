@@ -95,7 +95,7 @@ TEST_F(OnChip, MemoryWhoseLocksWereInTheCardBeginsAnew) {
     Admission admission(memory.header());
     ASSERT_TRUE(admission.join(admission.new_client().value()));
     memory.header().registered = 4;
-    memory.pen(7).client = 1;
+    memory.redo_slot(7).client = 1;
     ASSERT_TRUE(move_to_card(memory, card_));
     card_.bytes[64] = kLock;
   }
@@ -109,7 +109,7 @@ TEST_F(OnChip, MemoryWhoseLocksWereInTheCardBeginsAnew) {
     EXPECT_EQ(Admission(memory.header()).count(), 0u);
     EXPECT_EQ(memory.header().last_client, 0u);
     EXPECT_EQ(memory.header().registered, 0u) << "etcd's id was the old memory's";
-    EXPECT_EQ(memory.pen(7).client, 0u);
+    EXPECT_EQ(memory.redo_slot(7).client, 0u);
     EXPECT_STREQ(memory.header().cluster, "blue");
     life = memory.life();
   }

@@ -160,7 +160,7 @@ TEST_P(RdmaAcceptor, ANewerGenerationEndsVerbsThatAreStillToCome) {
   EXPECT_TRUE(RawClient(other, other.token).in());
 }
 
-// The header and the pens lie before the memory that is served.
+// The header and the redo slots lie before the memory that is served.
 TEST_P(RdmaAcceptor, NothingBesideTheMemoryIsServed) {
   for (const bool before : {true, false}) {
     auto link = come(nodes_, 0, 1);

@@ -124,6 +124,16 @@ TEST(ComingIn, TheSameNodeTwiceIsNoPool) {
               HasSubstr("one and the same"));
 }
 
+TEST(ComingIn, APurposeThatIsNotKnownIsRefusedByItsNumber) {
+  const MemoryNodes nodes({});
+  const auto place = wire::parse_place(nodes.tcp_url().substr(4)).value();
+  const auto link = wire::ControlLink::open(
+      place, "", "", {.purpose = static_cast<wire::Purpose>(99), .joins = 1}, 20s);
+  ASSERT_FALSE(link);
+  EXPECT_EQ(link.error().code(), ErrorCode::kCorrupt);
+  EXPECT_THAT(link.error().detail(), HasSubstr("wire: purpose 99, which is not known"));
+}
+
 wire::Bytes message(wire::Kind kind, std::uint32_t says, std::size_t has) {
   const wire::Frame frame{.bytes = says, .kind = kind};
   wire::Bytes bytes(sizeof(frame) + has);

@@ -38,8 +38,8 @@ class Cluster {
   std::span<const std::uint64_t> sizes() const { return sizes_; }
   const NodeMemory& memory(NodeId id) const { return *nodes_[id]->memory; }
 
-  // A connection with a pen, for a thread. The pen is the thread's until the link ends.
-  Result<ControlLink> open_pen(NodeId id) { return come_in(id, false); }
+  // A connection with a redo slot, for a thread. The redo slot is the thread's until the link ends.
+  Result<ControlLink> open_redo_slot(NodeId id) { return come_in(id, false); }
   // Whether the node's process is there, with the memory that is mapped here.
   Status usable(NodeId id) const;
   // So it is with all nodes: cheaper than to ask for each.
@@ -246,21 +246,23 @@ Task<Status> Cluster::fence_at(task::Worker& worker, NodeId id, ClientId client)
                  fmt::format("memory node {} at {} does not answer", id, node.place.to_string()));
 }
 
-// One endpoint's sight of the nodes, with its pens.
+// One endpoint's sight of the nodes, with its redo slots.
 class View {
  public:
   explicit View(std::shared_ptr<Cluster> cluster) : cluster_(std::move(cluster)) {}
 
-  Status take_pens() {
+  Status take_redo_slots() {
     for (std::size_t i = 0; i < cluster_->sizes().size(); ++i) {
       const auto id = static_cast<NodeId>(i);
-      Result<ControlLink> link = cluster_->open_pen(id);
+      Result<ControlLink> link = cluster_->open_redo_slot(id);
       if (!link) return fail(link.error());
-      const std::size_t pen = link->welcome().pen;
-      if (pen >= node::kMaxPens) return fail(ErrorCode::kCorrupt, "wire: a pen that is not there");
+      const std::size_t slot = link->welcome().redo_slot;
+      if (slot >= node::kMaxRedoSlots) {
+        return fail(ErrorCode::kCorrupt, "wire: a redo slot that is not there");
+      }
       links_.push_back(std::move(*link));
-      parts_.push_back(cluster_->memory(id).main_lines(pen));
-      parts_.push_back(cluster_->memory(id).onchip_lines(pen));
+      parts_.push_back(cluster_->memory(id).main_lines(slot));
+      parts_.push_back(cluster_->memory(id).onchip_lines(slot));
     }
     return {};
   }
@@ -282,7 +284,7 @@ class View {
 
  private:
   std::shared_ptr<Cluster> cluster_;
-  std::vector<ControlLink> links_;       // by node: the pen is ours as long as it lives
+  std::vector<ControlLink> links_;       // by node: the redo slot is ours as long as it lives
   std::vector<SharedLineMemory> parts_;  // by Address::part()
 };
 
@@ -298,7 +300,7 @@ class MappedFabric final : public Fabric {
   }
   Result<std::unique_ptr<Endpoint>> open_endpoint(task::Worker& worker) override {
     View view(cluster_);
-    if (Status taken = view.take_pens(); !taken) return fail(taken.error());
+    if (Status taken = view.take_redo_slots(); !taken) return fail(taken.error());
     return std::make_unique<LocalEndpoint<View>>(std::move(view), worker);
   }
   Status stay(bool stays) override { return cluster_->stay(stays); }

@@ -3,7 +3,7 @@
 //
 //  - A verb is a copy in memory, made by this process: nothing is faster. The node's own process
 //    hands the memory over through its Unix socket, and does nothing more.
-//  - Line atomicity across processes, and after any of them was killed: node/pens.h.
+//  - Line atomicity across processes, and after any of them was killed: node/redo_slots.h.
 //  - A thread watches the sockets: when a node's process is gone, batches for it end with
 //    kUnavailable, until it is back with the memory that it had.
 //  - fence() answers kBusy as long as the client's process is there: nothing can take mapped memory

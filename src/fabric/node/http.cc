@@ -53,7 +53,7 @@ std::string metrics(const NodeMemory& memory, const ServerCounts& counts) {
              "Writes finished for processes that were killed.", counts.finished_stripes);
   out.single("pando_node_connections", "gauge", "Connections open.", counts.open_connections);
   out.single("pando_node_clients", "gauge", "Clients admitted.", counts.clients);
-  out.single("pando_node_pens", "gauge", "Threads that map the memory.", counts.pens);
+  out.single("pando_node_redo_slots", "gauge", "Threads that map the memory.", counts.redo_slots);
   out.single("pando_node_memory_bytes", "gauge", "The node's size.", memory.bytes());
   return out.take();
 }

@@ -2,7 +2,7 @@
 //
 //        0   Header      what this is, how large, whose life; which clients may come in
 //   16 KiB   sequences   of stripes (line_memory.h)
-//   64 KiB   pens        what each writer is about to write (pens.h)
+//   64 KiB   redo slots        what each writer is about to write (redo_slots.h)
 //    1 MiB   "on-chip" memory, up to 1 MiB
 //    2 MiB   memory: offset 0 of what addresses mean
 //
@@ -24,7 +24,7 @@ inline constexpr std::uint32_t kFormat = 2;
 
 inline constexpr std::size_t kMaxClients = 1024;  // admitted at a time
 inline constexpr std::size_t kMaxFenced = 1024;   // remembered one by one
-inline constexpr std::size_t kMaxPens = 512;
+inline constexpr std::size_t kMaxRedoSlots = 512;
 inline constexpr std::size_t kMaxClusterName = 63;
 
 struct Header {
@@ -43,9 +43,9 @@ struct Header {
   std::uint8_t stays[kMaxClients];   // 1: remember who stands at this place in `admitted`
 };
 
-// A writer's note of what it is about to do to one stripe. Its bytes are copied from here, so that
-// the node can finish the work of a process that was killed meanwhile.
-struct alignas(64) Pen {
+// What a writer is about to store into one stripe. Its bytes are copied from here, so that the node
+// can store them once more where the process was killed meanwhile.
+struct alignas(64) RedoSlot {
   std::uint32_t client;   // 0: free. Written by the node's own process, like the next two
   std::int32_t process;   // its id
   std::uint64_t started;  // when the process began, in the system's ticks: ids are reused
@@ -55,14 +55,14 @@ struct alignas(64) Pen {
 };
 
 inline constexpr std::uint64_t kSequencesAt = 16 << 10;
-inline constexpr std::uint64_t kPensAt = 64 << 10;
+inline constexpr std::uint64_t kRedoSlotsAt = 64 << 10;
 inline constexpr std::uint64_t kOnChipAt = 1 << 20;
 inline constexpr std::uint64_t kMemoryAt = 2 << 20;
 inline constexpr std::uint32_t kMaxOnChip = kMemoryAt - kOnChipAt;
 
 static_assert(sizeof(Header) <= kSequencesAt);
-static_assert(sizeof(Pen) == 64 + kStripeBytes);
-static_assert(kPensAt + kMaxPens * sizeof(Pen) <= kOnChipAt);
+static_assert(sizeof(RedoSlot) == 64 + kStripeBytes);
+static_assert(kRedoSlotsAt + kMaxRedoSlots * sizeof(RedoSlot) <= kOnChipAt);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
 }  // namespace pando::fabric::node

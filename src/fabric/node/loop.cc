@@ -47,8 +47,8 @@ Status Server::Loop::open() {
     if (Status open = listen(*options_.http, true); !open) return open;
   }
   // Memory that survived may hold what a former process of this node, or clients of it, left.
-  memory_.finish(kServerPen);
-  look_at_pens();
+  memory_.finish(kServerRedoSlot);
+  look_at_redo_slots();
   if (options_.rdma) {
     auto rdma = options_.rdma(memory_);
     if (!rdma) return fail(rdma.error());
@@ -99,9 +99,11 @@ void Server::Loop::run() {
     look_at_connections();
   }
   for (auto& [descriptor, connection] : connections_) {
-    // Whoever lives goes on writing with its pen, to memory that may outlive this process: the next
-    // one finds the pen taken, and finishes it when its process is gone.
-    if (connection->pen != kMaxPens && !connection->socket.ended()) connection->pen = kMaxPens;
+    // Whoever lives goes on writing with its redo slot, to memory that may outlive this process:
+    // the next one finds the redo slot taken, and finishes it when its process is gone.
+    if (connection->redo_slot != kMaxRedoSlots && !connection->socket.ended()) {
+      connection->redo_slot = kMaxRedoSlots;
+    }
     shut(*connection);
   }
   free_shut();
@@ -148,7 +150,7 @@ void Server::Loop::serve_ready(int descriptor) {
 }
 
 void Server::Loop::look_for_gone(bool idle) {
-  if (idle && orphans_ > 0) look_at_pens();
+  if (idle && orphans_ > 0) look_at_redo_slots();
   if (!alone_.empty()) forget_alone();
 }
 
@@ -208,7 +210,7 @@ void Server::Loop::serve(Connection& connection) {
     return;
   }
   take_messages(connection);
-  settle(connection);
+  flush(connection);
 }
 
 // The first byte tells who speaks TLS. Who does not is told so, once it has said that it is a
@@ -263,7 +265,7 @@ void Server::Loop::take_messages(Connection& connection) {
 }
 
 // Sends what there is to send, and decides what to wait for.
-void Server::Loop::settle(Connection& connection) {
+void Server::Loop::flush(Connection& connection) {
   if (connection.closed) return;
   const bool was_full = connection.outbox.waiting() >= kMaxWaiting;
   if (!connection.outbox.flush(connection.socket)) {
@@ -351,7 +353,9 @@ void Server::Loop::shut(Connection& connection) {
   any_shut_ = true;
   if (!connection.is_in()) --strangers_;
   waiter_->remove(connection.socket.get());
-  if (connection.pen != kMaxPens) take_pen(std::exchange(connection.pen, kMaxPens));
+  if (connection.redo_slot != kMaxRedoSlots) {
+    take_redo_slot(std::exchange(connection.redo_slot, kMaxRedoSlots));
+  }
   revoke_rdma(connection);
   if (connection.is_in()) remember_alone(connection.client);
 }

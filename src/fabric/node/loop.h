@@ -1,9 +1,9 @@
 // Server's loop: what the memory node's one thread knows and does. Internal to src/fabric/node.
 //
 //   loop.cc       opening, waiting, what comes over connections, and their ends
-//   coming_in.cc  strangers, until they are let in
-//   going.cc      fences, staying, leaving, and those who are forgotten
-//   work.cc       verbs, and the pens of those who map the memory
+//   handshake.cc  strangers, until they are let in
+//   leaving.cc    fences, staying, leaving, and those who are forgotten
+//   execute.cc    verbs, and the redo slots of those who map the memory
 #pragma once
 
 #include <poll.h>
@@ -30,7 +30,7 @@ namespace pando::fabric::node {
 
 using wire::Kind;
 
-inline constexpr std::size_t kServerPen = 0;
+inline constexpr std::size_t kServerRedoSlot = 0;
 
 struct Connection {
   enum class State : std::uint8_t { kStranger, kChallenged, kIn, kHttp, kClosing };
@@ -55,7 +55,7 @@ struct Connection {
   ClientId client = 0;
   std::uint32_t generation = 0;
   std::uint64_t region_key = 0;
-  std::size_t pen = kMaxPens;
+  std::size_t redo_slot = kMaxRedoSlots;
   RdmaAccess::GrantId rdma_grant = 0;  // once it has asked for one
 
   bool is_in() const { return state == State::kIn; }
@@ -69,8 +69,8 @@ class Server::Loop {
         log_(log),
         network_(*options.network),
         admission_(memory.header()),
-        main_lines_(memory.main_lines(kServerPen)),
-        onchip_lines_(memory.onchip_lines(kServerPen)) {}
+        main_lines_(memory.main_lines(kServerRedoSlot)),
+        onchip_lines_(memory.onchip_lines(kServerRedoSlot)) {}
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
   ~Loop();
@@ -111,14 +111,14 @@ class Server::Loop {
   bool begin_tls(Connection& connection);
   void ended(Connection& connection);
   void take_messages(Connection& connection);
-  void settle(Connection& connection);
+  void flush(Connection& connection);
   bool take_message(Connection& connection, const wire::Frame& frame,
                     std::span<const std::byte> body);
   bool challenge(Connection& connection, std::span<const std::byte> body);
   bool let_in(Connection& connection, std::span<const std::byte> body);
   Status admit(Connection& connection, const wire::Proof& proof);
-  Result<std::size_t> give_pen(const Connection& connection);
-  void take_pen(std::size_t pen);
+  Result<std::size_t> give_redo_slot(const Connection& connection);
+  void take_redo_slot(std::size_t slot);
   bool refuse(Connection& connection, const Error& error);
   bool broken(Connection& connection, const Error& error);
   bool execute(Connection& connection, const wire::Frame& frame, std::span<const std::byte> body);
@@ -142,7 +142,7 @@ class Server::Loop {
   void shut_out(Connection& connection);
   void shut_late_strangers();
   void free_shut();
-  void look_at_pens();
+  void look_at_redo_slots();
   void log(std::string_view what, std::string_view detail) const {
     if (log_ != nullptr) log_->event(what, detail);
   }
@@ -164,7 +164,7 @@ class Server::Loop {
   std::map<int, std::unique_ptr<Connection>> connections_;  // by descriptor
   bool any_shut_ = false;
   std::size_t strangers_ = 0;  // connections that are not let in yet
-  std::size_t orphans_ = 0;    // pens whose connection was to a former process of this node
+  std::size_t orphans_ = 0;    // redo slots whose connection was to a former process of this node
   // Of clients that are let in; none before their first connection with one.
   std::map<ClientId, std::uint32_t> generations_;
   // Those that do not stay and have no connection, since when.

@@ -433,8 +433,8 @@ Result<NodeMemory> NodeMemory::map(int number) {
   return memory;
 }
 
-SharedLineMemory NodeMemory::lines(std::uint64_t at, std::size_t pen) const {
-  return {mapping_ + at, sequences(), ManyProcesses(mapping_, pen)};
+SharedLineMemory NodeMemory::lines(std::uint64_t at, std::size_t slot) const {
+  return {mapping_ + at, sequences(), ManyProcesses(mapping_, slot)};
 }
 
 // Whether a writer may write there at once: bytes of the memory or of the on-chip memory, within
@@ -454,9 +454,9 @@ std::size_t NodeMemory::finish(std::size_t number) const {
     SharedLineMemory::Sequence& sequence = sequences()[i];
     const std::uint64_t word = sequence.load();
     if (word % 2 == 0 || ManyProcesses::holder_of(word) != number) continue;
-    Pen cut_off;
+    RedoSlot cut_off;
     copy_from_shared(reinterpret_cast<std::byte*>(&cut_off),
-                     reinterpret_cast<const std::byte*>(&pen(number)), sizeof(cut_off));
+                     reinterpret_cast<const std::byte*>(&redo_slot(number)), sizeof(cut_off));
     if (within(cut_off.place, cut_off.length)) {
       copy_to_shared(mapping_ + cut_off.place, cut_off.bytes, cut_off.length);
     }

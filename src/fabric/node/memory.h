@@ -18,10 +18,11 @@
 // them (mapped/). Thread-safe: nothing changes after it is made.
 //
 // Whoever maps it can change every byte of it at any time: the header, the sequence numbers and
-// the pens, too. So whatever decides which bytes this process touches is not in there: sizes are
-// taken from the header once, when it is opened, and what a pen says is copied, and checked in the
-// copy, before it is done. A client that maps can spoil what the node keeps for all, as it can by
-// WRITEs; it cannot reach the memory of the node's process (docs/operations.md, "Who is trusted").
+// the redo slots, too. So whatever decides which bytes this process touches is not in there: sizes
+// are taken from the header once, when it is opened, and what a redo slot says is copied, and
+// checked in the copy, before it is done. A client that maps can spoil what the node keeps for all,
+// as it can by WRITEs; it cannot reach the memory of the node's process (docs/operations.md, "Who
+// is trusted").
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,7 @@
 #include <string>
 
 #include "fabric/node/layout.h"
-#include "fabric/node/pens.h"
+#include "fabric/node/redo_slots.h"
 #include "fabric/verbs.h"
 #include <pando/result.h>
 
@@ -81,16 +82,18 @@ class NodeMemory {
   bool outlives_process() const { return outlives_process_; }
   std::byte* data() const { return mapping_ + kMemoryAt; }
   std::byte* onchip() const { return mapping_ + kOnChipAt; }
-  Pen& pen(std::size_t number) const { return *ManyProcesses::pen_at(mapping_, number); }
+  RedoSlot& redo_slot(std::size_t number) const {
+    return *ManyProcesses::redo_slot_at(mapping_, number);
+  }
 
-  // For a thread that holds this pen.
-  SharedLineMemory main_lines(std::size_t pen) const { return lines(kMemoryAt, pen); }
-  SharedLineMemory onchip_lines(std::size_t pen) const { return lines(kOnChipAt, pen); }
+  // For a thread that holds this redo slot.
+  SharedLineMemory main_lines(std::size_t slot) const { return lines(kMemoryAt, slot); }
+  SharedLineMemory onchip_lines(std::size_t slot) const { return lines(kOnChipAt, slot); }
 
-  // Finishes and frees every stripe that the pen holds; of a pen that says what no writer says it
-  // does nothing but free them. Returns how many. REQUIRES: its thread is gone; called by the
-  // node's own process.
-  std::size_t finish(std::size_t pen) const;
+  // Finishes and frees every stripe that the redo slot holds; of a redo slot that says what no
+  // writer says it does nothing but free them. Returns how many. REQUIRES: its thread is gone;
+  // called by the node's own process.
+  std::size_t finish(std::size_t slot) const;
 
  private:
   // The most that this start has made, and would have to undo.
@@ -102,7 +105,7 @@ class NodeMemory {
   Status set_up(const MemoryOptions& options, bool created);
   Status fit(const MemoryOptions& options);
   Status bind(int numa_node) const;
-  SharedLineMemory lines(std::uint64_t at, std::size_t pen) const;
+  SharedLineMemory lines(std::uint64_t at, std::size_t slot) const;
   SharedLineMemory::Sequence* sequences() const {
     return reinterpret_cast<SharedLineMemory::Sequence*>(mapping_ + kSequencesAt);
   }

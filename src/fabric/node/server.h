@@ -52,7 +52,7 @@ struct ServerCounts {
   // Generations of clients' connections beyond the first; connections refused for being of an older
   // one; clients that did not stay, and are forgotten.
   std::atomic<std::uint64_t> renewed{0}, outdated{0}, forgotten{0};
-  std::atomic<std::uint32_t> open_connections{0}, clients{0}, pens{0};
+  std::atomic<std::uint32_t> open_connections{0}, clients{0}, redo_slots{0};
 };
 
 // What happened, for a log: one line an event.

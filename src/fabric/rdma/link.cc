@@ -31,11 +31,11 @@ std::uint8_t ack_timeout(std::chrono::milliseconds time) {
 
 }  // namespace
 
-Link::Link(remote::Cluster& cluster, NodeId id, Owner& owner, const Device& device, const Way& way,
-           Arena& arena)
+Link::Link(remote::Cluster& cluster, NodeId id, Owner& owner, const Device& device,
+           const LinkOptions& options, Arena& arena)
     : remote::Link(cluster, id, owner),
       device_(device),
-      way_(way),
+      options_(options),
       arena_(arena),
       slots_(reinterpret_cast<std::uint64_t*>(arena.allocate(kSlots * sizeof(std::uint64_t)))) {}
 
@@ -66,7 +66,8 @@ bool Link::take(const wire::Frame& frame, std::span<const std::byte> body) {
 }
 
 void Link::connect(const wire::RdmaOffer& offer) {
-  if ((way_.line_atomic && offer.line_atomic == 0) || (way_.masked_cas && offer.masked_cas == 0)) {
+  if ((options_.line_atomic && offer.line_atomic == 0) ||
+      (options_.masked_cas && offer.masked_cas == 0)) {
     return refused(Error(ErrorCode::kIncompatible,
                          name() + " has come back with a device that cannot do what the one before "
                                   "it did; open the pool anew"));
@@ -79,14 +80,14 @@ void Link::connect(const wire::RdmaOffer& offer) {
   if (!id) return lost(id.error());
   id_ = std::move(*id);
   SocketAddress source;
-  if (!way_.device.name.empty()) {
-    Result<SocketAddress> own = address_of(way_.device);
+  if (!options_.device.name.empty()) {
+    Result<SocketAddress> own = address_of(options_.device);
     if (!own) return lost(own.error());
     source = *own;
   }
   SocketAddress to = make_address(offer.address, offer.port);
   const auto time = static_cast<int>(cluster().options().timeout.count());
-  if (rdma_resolve_addr(id_.get(), way_.device.name.empty() ? nullptr : source.get(), to.get(),
+  if (rdma_resolve_addr(id_.get(), options_.device.name.empty() ? nullptr : source.get(), to.get(),
                         time) != 0) {
     lost(rdma_error(fmt::format("{}, by RDMA at {}", name(), to.to_string()), errno));
   }
@@ -142,7 +143,7 @@ Status Link::make_queues() {
                                                      .max_send_sge = 1,
                                                      .max_recv_sge = 1,
                                                      .max_inline_data = kInlineBytes},
-                                                    way_.masked_cas);
+                                                    options_.masked_cas);
   if (!queue) return fail(unavailable(queue.error().detail()));
   queue_ = std::move(*queue);
   return {};
@@ -153,7 +154,7 @@ Status Link::enter() {
   // Without it the system's own choice holds, which only takes longer to give up.
   (void)rdma_set_option(id_.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &exponent,
                         sizeof(exponent));
-  const wire::Ticket ticket{.token = offer_.token, .mtu = way_.mtu};
+  const wire::Ticket ticket{.token = offer_.token, .mtu = options_.mtu};
   rdma_conn_param wanted{};
   wanted.private_data = &ticket;
   wanted.private_data_len = sizeof(ticket);
@@ -168,7 +169,7 @@ Status Link::enter() {
 
 // The node has let us in. Whoever makes queue pairs without librdmacm ends the greeting, too.
 Status Link::establish() {
-  const ibv_mtu mtu = find_mtu(way_.mtu).value_or(IBV_MTU_4096);
+  const ibv_mtu mtu = find_mtu(options_.mtu).value_or(IBV_MTU_4096);
   if (Status ready = make_ready(queue_->pair(), *id_, device_, mtu); !ready) return ready;
   if (rdma_establish(id_.get()) != 0) return fail(rdma_error(name(), errno));
   return {};
@@ -178,11 +179,11 @@ Status Link::establish() {
 
 void Link::send_waiting() {
   while (!waiting().empty() && !broken_) {
-    remote::Part& part = waiting().front();
-    if (posted_ - completed_ + part.verbs.size() > kSlots) return;
+    remote::NodeBatch& node_batch = waiting().front();
+    if (posted_ - completed_ + node_batch.verbs.size() > kSlots) return;
     const Posted posted{.first = posted_, .end = posted_};
     under_way_.push_back(posted);
-    sent().push_back(std::move(part));
+    sent().push_back(std::move(node_batch));
     waiting().pop_front();
     std::size_t count = 0;
     const remote::Flight& flight = *sent().back().flight;
@@ -281,12 +282,12 @@ void Link::reap() {
   }
   if (count < 0 && !broken_) broken_ = unavailable("the completion queue is broken");
   while (!under_way_.empty() && under_way_.front().end <= completed_) {
-    const remote::Part part = std::move(sent().front());
+    const remote::NodeBatch node_batch = std::move(sent().front());
     sent().pop_front();
     const Posted posted = under_way_.front();
     under_way_.pop_front();
-    finish(part, posted.first);
-    owner().ended(part, {});
+    finish(node_batch, posted.first);
+    owner().ended(node_batch, {});
   }
   if (broken_) {
     talk();  // the node may have said why
@@ -296,10 +297,10 @@ void Link::reap() {
   if (!waiting().empty()) send_waiting();
 }
 
-void Link::finish(const remote::Part& part, std::uint64_t number) {
-  Batch* const batch = part.flight->batch;
+void Link::finish(const remote::NodeBatch& node_batch, std::uint64_t number) {
+  Batch* const batch = node_batch.flight->batch;
   if (batch == nullptr) return;
-  for (const std::uint32_t i : part.verbs) {
+  for (const std::uint32_t i : node_batch.verbs) {
     Verb& verb = (*batch)[i];
     verb.outcome = Outcome::kExecuted;
     if (is_atomic(verb.kind)) verb.previous = slots_[number % kSlots];

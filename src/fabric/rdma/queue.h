@@ -1,5 +1,5 @@
-// Queue: a client's queue pair, and how work requests get onto it: those of a part at once, with
-// one doorbell. And how queue pairs of either side are made and connected.
+// Queue: a client's queue pair, and how work requests get onto it: those of a node batch at once,
+// with one doorbell. And how queue pairs of either side are made and connected.
 //
 // That is done here, and not left to librdmacm, which knows neither the kinds of queue pairs that
 // drivers have of their own (mlx5.h) nor a choice of the MTU.

@@ -95,7 +95,7 @@ struct Shared {
   Caps caps;
   std::shared_ptr<Cluster> cluster;
   std::shared_ptr<Device> device;
-  Way way;
+  LinkOptions link_options;
 };
 
 class RdmaEndpoint final : public remote::LinkedEndpoint {
@@ -105,7 +105,7 @@ class RdmaEndpoint final : public remote::LinkedEndpoint {
                        {.fabric = "rdma",
                         .verb_bytes = shared->device->max_message(),
                         .message_bytes = std::numeric_limits<std::size_t>::max(),
-                        .verbs = kMaxPart}),
+                        .verbs = kMaxNodeBatch}),
         shared_(std::move(shared)),
         arena_(shared_->device) {}
   ~RdmaEndpoint() override {
@@ -118,7 +118,8 @@ class RdmaEndpoint final : public remote::LinkedEndpoint {
 
  private:
   std::unique_ptr<remote::Link> make_link(NodeId node, remote::Link::Owner& owner) override {
-    return std::make_unique<Link>(cluster(), node, owner, *shared_->device, shared_->way, arena_);
+    return std::make_unique<Link>(cluster(), node, owner, *shared_->device, shared_->link_options,
+                                  arena_);
   }
   std::byte* allocate_registered(std::size_t bytes) override { return arena_.allocate(bytes); }
   void free_registered(std::byte* /*memory*/, std::size_t /*bytes*/) override {}
@@ -175,10 +176,10 @@ Result<std::unique_ptr<Fabric>> open_rdma(const RdmaOptions& options) {
   auto shared = std::make_shared<Shared>(
       Shared{.options = options, .caps = (*cluster)->caps(), .cluster = *cluster});
   shared->device = offers->fix(shared->caps);
-  shared->way = {.device = options.device,
-                 .mtu = options.mtu,
-                 .line_atomic = shared->caps.line_atomic,
-                 .masked_cas = shared->caps.masked_cas};
+  shared->link_options = {.device = options.device,
+                          .mtu = options.mtu,
+                          .line_atomic = shared->caps.line_atomic,
+                          .masked_cas = shared->caps.masked_cas};
   return std::make_unique<RdmaFabric>(std::move(shared));
 }
 

@@ -124,7 +124,7 @@ Status Cluster::come_in(NodeId id, std::uint64_t life, const wire::Place& place)
   Node& published = *node;
   publish(std::move(node), welcome.memory_bytes);
   // After it can be seen: whoever says now that the client stays, says it there too.
-  return tell(published);
+  return announce_stay(published);
 }
 
 Status Cluster::check_new(const Node& node, const wire::Welcome& welcome) const {
@@ -181,7 +181,7 @@ Status Cluster::meet(const etcd::NodeRecord& record) {
   // It may have come back elsewhere. One with another memory is not it, whatever etcd says.
   if ((*known)->life != record.life) return {};
   (*known)->move_to(*place);
-  return tell(**known);
+  return announce_stay(**known);
 }
 
 void Cluster::watch() {
@@ -229,27 +229,27 @@ Status Cluster::stay(bool stays) {
   Status all;
   for (Node* const node : view_.load()->nodes) {
     if (node == nullptr) continue;
-    if (Status told = tell(*node); !told && all) all = told;
+    if (Status sent = announce_stay(*node); !sent && all) all = sent;
   }
   return all;
 }
 
 // Whether the client stays, unless the node knows.
-Status Cluster::tell(Node& node) {
+Status Cluster::announce_stay(Node& node) {
   const std::scoped_lock lock(node.mutex);
   const bool stays = stays_.load();
-  if (node.told == stays) return {};
-  node.told.reset();
-  Status told = say(node, stays);
-  if (told) node.told = stays;
-  return told;
+  if (node.announced == stays) return {};
+  node.announced.reset();
+  Status sent = send_stay(node, stays);
+  if (sent) node.announced = stays;
+  return sent;
 }
 
 // REQUIRES: node.mutex.
-Status Cluster::say(Node& node, bool stays) {
-  Status told;
-  if (node.control) told = node.control->stay(stays, options_.timeout);
-  if (node.control && (told || told.error().code() != ErrorCode::kUnavailable)) return told;
+Status Cluster::send_stay(Node& node, bool stays) {
+  Status sent;
+  if (node.control) sent = node.control->stay(stays, options_.timeout);
+  if (node.control && (sent || sent.error().code() != ErrorCode::kUnavailable)) return sent;
   // The connection broke, as connections do.
   node.control.reset();
   Result<wire::ControlLink> link =

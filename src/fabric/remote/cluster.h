@@ -43,7 +43,7 @@ class Cluster {
     std::atomic<std::uint32_t> generation{1};
     std::mutex mutex;  // of what follows
     std::optional<wire::ControlLink> control;
-    std::optional<bool> told = false;  // that the client stays; nothing: nobody knows
+    std::optional<bool> announced = false;  // that the client stays; nothing: nobody knows
 
    private:
     mutable std::mutex place_mutex_;
@@ -92,8 +92,8 @@ class Cluster {
   Status meet(const etcd::NodeRecord& record);
   Status check_new(const Node& node, const wire::Welcome& welcome) const;
   void publish(std::unique_ptr<Node> node, std::uint64_t bytes);
-  Status tell(Node& node);
-  Status say(Node& node, bool stays);
+  Status announce_stay(Node& node);
+  Status send_stay(Node& node, bool stays);
   wire::Proof proof(const Node& node, wire::Purpose purpose, bool joins) const;
   void watch();
 

@@ -106,10 +106,10 @@ bool LinkedEndpoint::post(Batch& batch) {
     watcher->posted(cluster_->client());
   }
   cut(batch, flight);
-  flight.parts = parts_.size();
-  // Posting may end a part at once, so the number of all must be known before.
-  for (auto& [node, part] : parts_) link_to(node).post(std::move(part), now);
-  parts_.clear();
+  flight.left = node_batches_.size();
+  // Posting may end a node batch at once, so the number of all must be known before.
+  for (auto& [node, node_batch] : node_batches_) link_to(node).post(std::move(node_batch), now);
+  node_batches_.clear();
   if (simulator_ != nullptr) simulator_->ready(worker().seat());
   return false;
 }
@@ -124,7 +124,7 @@ std::optional<Error> LinkedEndpoint::too_long(const Batch& batch) const {
   return std::nullopt;
 }
 
-// Into one part a node, or several where one would be too long.
+// Into one node batch a node, or several where one would be too long.
 void LinkedEndpoint::cut(const Batch& batch, Flight& flight) {
   struct Open {
     std::size_t place;
@@ -141,10 +141,10 @@ void LinkedEndpoint::cut(const Batch& batch, Flight& flight) {
     const bool full =
         at != open.end() && (at->second.request + request > limits_.message_bytes ||
                              at->second.answer + answer > limits_.message_bytes ||
-                             parts_[at->second.place].second.verbs.size() >= limits_.verbs);
+                             node_batches_[at->second.place].second.verbs.size() >= limits_.verbs);
     if (at == open.end() || full) {
-      const Open fresh{parts_.size()};
-      parts_.emplace_back(node, Part{&flight, {}});
+      const Open fresh{node_batches_.size()};
+      node_batches_.emplace_back(node, NodeBatch{&flight, {}});
       if (full) {
         at->second = fresh;
       } else {
@@ -154,7 +154,7 @@ void LinkedEndpoint::cut(const Batch& batch, Flight& flight) {
     }
     at->second.request += request;
     at->second.answer += answer;
-    parts_[at->second.place].second.verbs.push_back(static_cast<std::uint32_t>(i));
+    node_batches_[at->second.place].second.verbs.push_back(static_cast<std::uint32_t>(i));
   }
 }
 
@@ -167,10 +167,10 @@ Link& LinkedEndpoint::link_to(NodeId node) {
   return *links_[node];
 }
 
-void LinkedEndpoint::ended(Part part, const Status& status) {
-  Flight& flight = *part.flight;
+void LinkedEndpoint::ended(NodeBatch node_batch, const Status& status) {
+  Flight& flight = *node_batch.flight;
   if (!status && !flight.error) flight.error = status.error();
-  if (--flight.parts > 0) return;
+  if (--flight.left > 0) return;
   Batch* const batch = flight.batch;
   if (batch != nullptr) {
     if (flight.error) {

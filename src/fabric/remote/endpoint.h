@@ -1,5 +1,5 @@
 // LinkedEndpoint: an endpoint with a link to each memory node, made when it is first needed. It
-// cuts batches into parts, one or more a node, and completes them with the last of their parts.
+// cuts a batch into node batches, one or more a node, and completes it with the last of them.
 //
 //  - A node that does not answer for `timeout`, or whose connection breaks, ends what is under way
 //    with kUnavailable (kIndeterminate for atomics); later batches connect anew. Nothing is sent
@@ -22,18 +22,18 @@
 
 namespace pando::fabric::remote {
 
-// What one verb, and one part, may be at most.
-struct PartLimits {
+// What one verb, and one node batch, may be at most.
+struct NodeBatchLimits {
   std::string_view fabric;        // for messages
   std::uint64_t verb_bytes = 0;   // of a READ or WRITE
-  std::size_t message_bytes = 0;  // of a part's request or answer, in wire::request_bytes
+  std::size_t message_bytes = 0;  // of a node batch's request or answer, in wire::request_bytes
   std::size_t verbs = 0;
 };
 
 class LinkedEndpoint : public Endpoint, protected Link::Owner {
  public:
   LinkedEndpoint(std::shared_ptr<Cluster> cluster, task::Worker& worker, const Caps& caps,
-                 const PartLimits& limits)
+                 const NodeBatchLimits& limits)
       : Endpoint(caps, worker),
         cluster_(std::move(cluster)),
         limits_(limits),
@@ -64,14 +64,14 @@ class LinkedEndpoint : public Endpoint, protected Link::Owner {
   std::optional<Error> too_long(const Batch& batch) const;
   void cut(const Batch& batch, Flight& flight);
   Link& link_to(NodeId node);
-  void ended(Part part, const Status& status) override;
+  void ended(NodeBatch node_batch, const Status& status) override;
   void answered(Fencing& fencing, const Status& status) override;
   void left_in_doubt(NodeId node) override { report_in_doubt(node); }
   Flight& take_flight();
   void ask_to_be_polled();
 
   std::shared_ptr<Cluster> cluster_;
-  const PartLimits limits_;
+  const NodeBatchLimits limits_;
   task::Simulator* const simulator_;              // nullptr: the worker polls by itself
   task::TimePoint due_ = task::TimePoint::max();  // asked for last
   std::vector<std::unique_ptr<Link>> links_;      // by node
@@ -80,7 +80,7 @@ class LinkedEndpoint : public Endpoint, protected Link::Owner {
   bool completed_ = false;
   std::vector<std::unique_ptr<Flight>> all_;
   std::vector<Flight*> free_;
-  std::vector<std::pair<NodeId, Part>> parts_;  // of the batch that is being posted
+  std::vector<std::pair<NodeId, NodeBatch>> node_batches_;  // of the batch that is being posted
 };
 
 }  // namespace pando::fabric::remote

@@ -22,8 +22,10 @@ void mark_unknown(Batch& batch, std::span<const std::uint32_t> verbs) {
   }
 }
 
-void mark_not_executed(Batch& batch, std::span<const std::uint32_t> verbs) {
-  for (const std::uint32_t i : verbs) batch[i].outcome = Outcome::kNotExecuted;
+void mark_not_executed(const NodeBatch& node_batch) {
+  Batch* const batch = node_batch.flight->batch;
+  if (batch == nullptr) return;
+  for (const std::uint32_t i : node_batch.verbs) (*batch)[i].outcome = Outcome::kNotExecuted;
 }
 
 bool has_atomic(const Batch& batch, std::span<const std::uint32_t> verbs) {
@@ -44,13 +46,13 @@ void Link::look_again(task::TimePoint now) {
   if (quiet && state_ == State::kUp && idle()) talk();
 }
 
-void Link::post(Part part, task::TimePoint now) {
+void Link::post(NodeBatch node_batch, task::TimePoint now) {
   look_again(now);
   // Somebody else's connection broke: this one will be closed by the node, too.
   if (state_ != State::kDown && renewed()) {
     lost(Error(ErrorCode::kUnavailable, name() + ": the connection is being renewed"));
   }
-  waiting_.push_back(std::move(part));
+  waiting_.push_back(std::move(node_batch));
   if (state_ == State::kUp) {
     send_waiting();
   } else if (state_ == State::kDown) {
@@ -243,17 +245,17 @@ void Link::lost(const Error& error) {
   std::uint32_t old = generation_;
   cluster_.node(id_).generation.compare_exchange_strong(old, old + 1);
   owner_.left_in_doubt(id_);
-  std::deque<Part> sent = std::exchange(sent_, {});
-  for (Part& part : sent) {
-    Batch* const batch = part.flight->batch;
+  std::deque<NodeBatch> sent = std::exchange(sent_, {});
+  for (NodeBatch& node_batch : sent) {
+    Batch* const batch = node_batch.flight->batch;
     ErrorCode code = error.code();
     if (batch != nullptr) {
-      mark_unknown(*batch, part.verbs);
-      if (code == ErrorCode::kUnavailable && has_atomic(*batch, part.verbs)) {
+      mark_unknown(*batch, node_batch.verbs);
+      if (code == ErrorCode::kUnavailable && has_atomic(*batch, node_batch.verbs)) {
         code = ErrorCode::kIndeterminate;
       }
     }
-    owner_.ended(std::move(part), fail(code, error.detail()));
+    owner_.ended(std::move(node_batch), fail(code, error.detail()));
   }
 }
 
@@ -279,10 +281,10 @@ void Link::refused(const Error& error) {
 }
 
 void Link::end_waiting(const Error& error) {
-  std::deque<Part> waiting = std::exchange(waiting_, {});
-  for (Part& part : waiting) {
-    if (part.flight->batch != nullptr) mark_not_executed(*part.flight->batch, part.verbs);
-    owner_.ended(std::move(part), fail(error));
+  std::deque<NodeBatch> waiting = std::exchange(waiting_, {});
+  for (NodeBatch& node_batch : waiting) {
+    mark_not_executed(node_batch);
+    owner_.ended(std::move(node_batch), fail(error));
   }
 }
 
@@ -297,10 +299,10 @@ void Link::end_late(task::TimePoint now) {
                                                     cluster_.options().timeout.count())));
   }
   while (!waiting_.empty() && now > waiting_.front().flight->until) {
-    Part part = std::move(waiting_.front());
+    NodeBatch node_batch = std::move(waiting_.front());
     waiting_.pop_front();
-    if (part.flight->batch != nullptr) mark_not_executed(*part.flight->batch, part.verbs);
-    owner_.ended(std::move(part), fail(last_failure_ ? *last_failure_ : stays_out()));
+    mark_not_executed(node_batch);
+    owner_.ended(std::move(node_batch), fail(last_failure_ ? *last_failure_ : stays_out()));
     // The attempt may hang: begin anew with the next one.
     if (state_ == State::kComingIn) close();
   }

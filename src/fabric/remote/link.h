@@ -21,16 +21,16 @@
 
 namespace pando::fabric::remote {
 
-// A batch under way: it ends with the last of its parts.
+// A batch under way: it ends with the last of its node batches.
 struct Flight {
   Batch* batch = nullptr;  // nullptr: abandoned
-  std::size_t parts = 0;
+  std::size_t left = 0;    // node batches that have not ended
   task::TimePoint until;
   std::optional<Error> error;
 };
 
 // The verbs of a batch that go to one node in one message.
-struct Part {
+struct NodeBatch {
   Flight* flight = nullptr;
   std::vector<std::uint32_t> verbs;
 };
@@ -47,11 +47,11 @@ struct Fencing {
 
 class Link {
  public:
-  // Told of each part that has ended; what became of its verbs stands in the batch. And of what the
-  // node says to a fence.
+  // Told of each node batch that has ended; what became of its verbs stands in the batch. And of
+  // what the node says to a fence.
   class Owner {
    public:
-    virtual void ended(Part part, const Status& status) = 0;
+    virtual void ended(NodeBatch node_batch, const Status& status) = 0;
     virtual void answered(Fencing& fencing, const Status& status) = 0;
     // WRITEs or atomics that were sent to the node may yet take effect, until something that goes
     // by a newer connection has.
@@ -68,7 +68,7 @@ class Link {
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
-  void post(Part part, task::TimePoint now);
+  void post(NodeBatch node_batch, task::TimePoint now);
   // Asks the node to fence. It lives until it was answered, or dropped with drop_waiting().
   void ask(Fencing& fencing, task::TimePoint now);
   // Sends, receives, connects and gives up, as far as can be done now.
@@ -117,8 +117,8 @@ class Link {
   Owner& owner() const { return owner_; }
   State state() const { return state_; }
   wire::Outbox& outbox() { return outbox_; }
-  std::deque<Part>& sent() { return sent_; }        // the oldest first
-  std::deque<Part>& waiting() { return waiting_; }  // for the connection, or for room
+  std::deque<NodeBatch>& sent() { return sent_; }        // the oldest first
+  std::deque<NodeBatch>& waiting() { return waiting_; }  // for the connection, or for room
 
  private:
   // A fence, and its number once it is sent.
@@ -155,8 +155,8 @@ class Link {
   std::uint32_t generation_ = 0;
   std::deque<Question> questions_;
   std::uint64_t last_question_ = 0;
-  std::deque<Part> sent_;
-  std::deque<Part> waiting_;
+  std::deque<NodeBatch> sent_;
+  std::deque<NodeBatch> waiting_;
   task::TimePoint connect_from_{};  // not earlier
   task::TimePoint used_at_{};
   std::optional<Error> last_failure_;

@@ -61,10 +61,10 @@ class Model final : public Network, private EventHandler {
   }
 
  private:
-  // What an event's detail is: the place in parts_ of what arrives, or this for a return.
+  // What an event's detail is: the place in arrivals_ of what arrives, or this for a return.
   static constexpr std::uint64_t kReturn = ~std::uint64_t{0};
 
-  struct Part {
+  struct Arrival {
     NodeId node = 0;
     Time last = 0;  // when the last of its verbs arrives
   };
@@ -76,14 +76,14 @@ class Model final : public Network, private EventHandler {
     return true;
   }
 
-  std::size_t new_part(NodeId node, Time last) {
-    if (free_parts_.empty()) {
-      free_parts_.push_back(parts_.size());
-      parts_.emplace_back();
+  std::size_t new_arrival(NodeId node, Time last) {
+    if (free_arrivals_.empty()) {
+      free_arrivals_.push_back(arrivals_.size());
+      arrivals_.emplace_back();
     }
-    const std::size_t place = free_parts_.back();
-    free_parts_.pop_back();
-    parts_[place] = {.node = node, .last = last};
+    const std::size_t place = free_arrivals_.back();
+    free_arrivals_.pop_back();
+    arrivals_[place] = {.node = node, .last = last};
     return place;
   }
 
@@ -112,7 +112,7 @@ class Model final : public Network, private EventHandler {
     cluster_.engine.at(first, {.handler = this,
                                .subject = &flight,
                                .serial = flight.serial,
-                               .detail = new_part(node, last)});
+                               .detail = new_arrival(node, last)});
   }
 
   void happen(const Event& event) override {
@@ -122,19 +122,19 @@ class Model final : public Network, private EventHandler {
       if (!stale) come_back(flight);
       return;
     }
-    const Part part = parts_[event.detail];
-    free_parts_.push_back(event.detail);
-    if (!stale) arrive(flight, part);
+    const Arrival arrival = arrivals_[event.detail];
+    free_arrivals_.push_back(event.detail);
+    if (!stale) arrive(flight, arrival);
   }
 
   // The requests reach the memory node, and are executed.
-  void arrive(Flight& flight, const Part& part) {
+  void arrive(Flight& flight, const Arrival& arrival) {
     Batch& batch = *flight.batch;
-    MemoryNode& node = cluster_.nodes[part.node];
+    MemoryNode& node = cluster_.nodes[arrival.node];
     const Time now = cluster_.engine.time();
     std::size_t count = 0;
-    for (std::size_t i = 0; i < batch.size(); ++i) count += batch[i].target.node() == part.node;
-    const Time gap = count > 1 ? (part.last - now) / (count - 1) : 0;
+    for (std::size_t i = 0; i < batch.size(); ++i) count += batch[i].target.node() == arrival.node;
+    const Time gap = count > 1 ? (arrival.last - now) / (count - 1) : 0;
     Time at = now;
     Time delay = 0;  // behind an atomic that had to wait for its word
     Time answered = 0;
@@ -142,7 +142,7 @@ class Model final : public Network, private EventHandler {
     Time last_answer = 0;
     for (std::size_t i = 0; i < batch.size(); ++i) {
       Verb& verb = batch[i];
-      if (verb.target.node() != part.node) continue;
+      if (verb.target.node() != arrival.node) continue;
       const Time wire = preset_.on_wire(preset_.response_bytes(verb));
       const Time sent = serve(node, verb, at, delay, wire);
       execute(node, verb);
@@ -234,8 +234,8 @@ class Model final : public Network, private EventHandler {
   const Preset& preset_;
   const Time slot_;
   const Time propagation_;
-  std::vector<Part> parts_;
-  std::vector<std::size_t> free_parts_;
+  std::vector<Arrival> arrivals_;
+  std::vector<std::size_t> free_arrivals_;
   std::vector<Time> words_ = std::vector<Time>(std::size_t{1} << kWordBits);  // by hash: free at
   std::uint64_t refusals_ = 0;
 };

@@ -11,9 +11,10 @@ void StreamLink::let_in(const wire::Welcome& welcome) {
 }
 
 void StreamLink::send_waiting() {
-  for (remote::Part& part : waiting()) {
-    wire::append_batch(outbox().bytes(), ++last_tag_, region_key_, *part.flight->batch, part.verbs);
-    sent().push_back(std::move(part));
+  for (remote::NodeBatch& node_batch : waiting()) {
+    wire::append_batch(outbox().bytes(), ++last_tag_, region_key_, *node_batch.flight->batch,
+                       node_batch.verbs);
+    sent().push_back(std::move(node_batch));
   }
   waiting().clear();
 }
@@ -21,7 +22,7 @@ void StreamLink::send_waiting() {
 bool StreamLink::take(const wire::Frame& frame, std::span<const std::byte> body) {
   if (frame.kind == wire::Kind::kRefusal) {  // shut out: it answers all that it has executed
     const Error why = refusal(body);
-    for (remote::Part& part : sent()) waiting().push_back(std::move(part));
+    for (remote::NodeBatch& node_batch : sent()) waiting().push_back(std::move(node_batch));
     sent().clear();
     refused(why);
     return false;
@@ -30,19 +31,19 @@ bool StreamLink::take(const wire::Frame& frame, std::span<const std::byte> body)
     lost(Error(ErrorCode::kCorrupt, name() + " answers something that was not asked"));
     return false;
   }
-  remote::Part part = std::move(sent().front());
+  remote::NodeBatch node_batch = std::move(sent().front());
   sent().pop_front();
-  if (part.flight->batch == nullptr) {
-    owner().ended(std::move(part), {});
+  if (node_batch.flight->batch == nullptr) {
+    owner().ended(std::move(node_batch), {});
     return true;
   }
-  const Status answered = wire::read_answer(body, *part.flight->batch, part.verbs);
+  const Status answered = wire::read_answer(body, *node_batch.flight->batch, node_batch.verbs);
   if (!answered && answered.error().code() == ErrorCode::kCorrupt) {
-    sent().push_front(std::move(part));
+    sent().push_front(std::move(node_batch));
     lost(answered.error());
     return false;
   }
-  owner().ended(std::move(part), answered);
+  owner().ended(std::move(node_batch), answered);
   return true;
 }
 

@@ -97,8 +97,9 @@ struct Challenge {
 };
 
 enum class Purpose : std::uint8_t {
-  kVerbs = 1,    // batches over this connection
-  kMapping = 2,  // the memory's descriptor and a pen, over a Unix socket; then nothing but Leave
+  kVerbs = 1,  // batches over this connection
+  kMapping =
+      2,  // the memory's descriptor and a redo slot, over a Unix socket; then nothing but Leave
   kControl = 3,  // fences alone: of a client that is not let in for anything else
   kRdma = 4,     // verbs by RDMA, which are shut out when this connection ends
 };
@@ -124,7 +125,7 @@ struct Welcome {
   std::uint64_t memory_bytes = 0;
   std::uint32_t onchip_bytes = 0;
   ClientId client = 0;
-  std::uint32_t pen = 0;  // where the purpose is a mapping
+  std::uint32_t redo_slot = 0;  // where the purpose is a mapping
   std::uint32_t zero = 0;
 };
 static_assert(sizeof(Welcome) == 32 + 24 + 16);

@@ -27,14 +27,15 @@ bool Server::Loop::fence(Connection& connection, const wire::Frame& frame,
 Status Server::Loop::fence(ClientId client) {
   // Some may have ended without anyone having looked.
   for (auto& [descriptor, other] : connections_) {
-    if (other->client == client && other->pen != kMaxPens && other->socket.ended()) shut(*other);
+    if (other->client == client && other->redo_slot != kMaxRedoSlots && other->socket.ended())
+      shut(*other);
   }
-  look_at_pens();
-  for (std::size_t i = 0; i < kMaxPens; ++i) {
-    const Pen& pen = memory_.pen(i);
-    if (pen.client != client || client == 0) continue;
-    return fail(ErrorCode::kBusy,
-                fmt::format("client {} still maps the memory, in process {}", client, pen.process));
+  look_at_redo_slots();
+  for (std::size_t i = 0; i < kMaxRedoSlots; ++i) {
+    const RedoSlot& slot = memory_.redo_slot(i);
+    if (slot.client != client || client == 0) continue;
+    return fail(ErrorCode::kBusy, fmt::format("client {} still maps the memory, in process {}",
+                                              client, slot.process));
   }
   const bool admitted = admission_.admitted(client);
   // Whether it is let in now or not: it may be on its way.
@@ -81,7 +82,7 @@ Status Server::Loop::leave(const Connection& connection) {
   for (auto& [descriptor, other] : connections_) {
     if (other->client != client || other.get() == &connection || !other->is_in()) continue;
     if (base::mutated(base::Mutant::kLeaveClosesNothing)) break;
-    if (other->pen != kMaxPens && !other->socket.ended()) {
+    if (other->redo_slot != kMaxRedoSlots && !other->socket.ended()) {
       return fail(ErrorCode::kBusy, fmt::format("client {} still maps the memory", client));
     }
     shut(*other);

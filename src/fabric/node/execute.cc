@@ -8,46 +8,46 @@
 
 namespace pando::fabric::node {
 
-// ---- Pens ----
+// ---- Redo slots ----
 
-Result<std::size_t> Server::Loop::give_pen(const Connection& connection) {
-  for (std::size_t i = 0; i < kMaxPens; ++i) {
-    if (i == kServerPen || memory_.pen(i).client != 0) continue;
-    Pen& pen = memory_.pen(i);
-    pen.process = wire::peer_process(connection.socket);
-    pen.started = process_started(pen.process);
-    pen.length = 0;
-    pen.client = connection.client;
-    ++counts_.pens;
+Result<std::size_t> Server::Loop::give_redo_slot(const Connection& connection) {
+  for (std::size_t i = 0; i < kMaxRedoSlots; ++i) {
+    if (i == kServerRedoSlot || memory_.redo_slot(i).client != 0) continue;
+    RedoSlot& slot = memory_.redo_slot(i);
+    slot.process = wire::peer_process(connection.socket);
+    slot.started = process_started(slot.process);
+    slot.length = 0;
+    slot.client = connection.client;
+    ++counts_.redo_slots;
     return i;
   }
   return fail(ErrorCode::kBusy,
-              fmt::format("{} threads map the memory node already", kMaxPens - 1));
+              fmt::format("{} threads map the memory node already", kMaxRedoSlots - 1));
 }
 
-void Server::Loop::take_pen(std::size_t pen) {
-  const std::size_t finished = memory_.finish(pen);
+void Server::Loop::take_redo_slot(std::size_t slot) {
+  const std::size_t finished = memory_.finish(slot);
   counts_.finished_stripes += finished;
-  memory_.pen(pen).client = 0;
-  --counts_.pens;
+  memory_.redo_slot(slot).client = 0;
+  --counts_.redo_slots;
 }
 
-// Pens that were given by a former process of this node: when their own processes are gone, no
-// connection tells.
-void Server::Loop::look_at_pens() {
+// Redo slots that were given by a former process of this node: when their own processes are gone,
+// no connection tells.
+void Server::Loop::look_at_redo_slots() {
   orphans_ = 0;
-  for (std::size_t i = 0; i < kMaxPens; ++i) {
-    const Pen& pen = memory_.pen(i);
-    if (i == kServerPen || pen.client == 0) continue;
+  for (std::size_t i = 0; i < kMaxRedoSlots; ++i) {
+    const RedoSlot& slot = memory_.redo_slot(i);
+    if (i == kServerRedoSlot || slot.client == 0) continue;
     if (std::ranges::any_of(connections_,
-                            [i](const auto& each) { return each.second->pen == i; })) {
+                            [i](const auto& each) { return each.second->redo_slot == i; })) {
       continue;
     }
-    if (process_started(pen.process) == pen.started) {
+    if (process_started(slot.process) == slot.started) {
       ++orphans_;
     } else {
-      ++counts_.pens;  // the former process has counted it
-      take_pen(i);
+      ++counts_.redo_slots;  // the former process has counted it
+      take_redo_slot(i);
     }
   }
 }

@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 using fabric::ClientId;
 using fabric::wire::ControlLink;
 
-class ComingAndGoing : public ::testing::Test {
+class AdmittingAndLeaving : public ::testing::Test {
  protected:
   // A connection for verbs; of a new client where the client is 0.
   Result<ControlLink> open(ClientId client, std::uint32_t generation) const {
@@ -44,7 +44,7 @@ class ComingAndGoing : public ::testing::Test {
 };
 
 // Its connect began before another connection of the client's broke, and comes through afterwards.
-TEST_F(ComingAndGoing, AConnectionOfAnOlderGenerationIsNotLetIn) {
+TEST_F(AdmittingAndLeaving, AConnectionOfAnOlderGenerationIsNotLetIn) {
   ControlLink first = must(open(0, 1));
   const ClientId client = first.welcome().client;
   ControlLink newer = must(open(client, 2));
@@ -55,7 +55,7 @@ TEST_F(ComingAndGoing, AConnectionOfAnOlderGenerationIsNotLetIn) {
 }
 
 // Nothing of it is left at the node by which one could tell, but the promise is of its client.
-TEST_F(ComingAndGoing, AnOlderGenerationIsNotLetInThoughTheNewerHasEnded) {
+TEST_F(AdmittingAndLeaving, AnOlderGenerationIsNotLetInThoughTheNewerHasEnded) {
   ControlLink first = must(open(0, 1));
   const ClientId client = first.welcome().client;
   {
@@ -66,7 +66,7 @@ TEST_F(ComingAndGoing, AnOlderGenerationIsNotLetInThoughTheNewerHasEnded) {
   EXPECT_TRUE(open(client, 2));
 }
 
-TEST_F(ComingAndGoing, WhoHasSaidLeaveHasNothingOpenOnceItIsFenced) {
+TEST_F(AdmittingAndLeaving, WhoHasSaidLeaveHasNothingOpenOnceItIsFenced) {
   ControlLink watcher = must(open(0, 1));
   ControlLink one = must(open(0, 1));
   const ClientId client = one.welcome().client;
@@ -80,11 +80,11 @@ TEST_F(ComingAndGoing, WhoHasSaidLeaveHasNothingOpenOnceItIsFenced) {
 
 // They end after the node has let them in and before they have a place in the pool, by which others
 // would know of them.
-TEST_F(ComingAndGoing, ThoseWhoEndWhileTheyComeInKeepNobodyOut) {
-  const auto patience = std::chrono::steady_clock::now() + 60s;
+TEST_F(AdmittingAndLeaving, ThoseWhoEndWhileTheyComeInKeepNobodyOut) {
+  const auto until = std::chrono::steady_clock::now() + 60s;
   for (int i = 0; i < 2'000; ++i) {
     auto link = open(0, 1);
-    while (!link && std::chrono::steady_clock::now() < patience) {
+    while (!link && std::chrono::steady_clock::now() < until) {
       std::this_thread::sleep_for(10ms);
       link = open(0, 1);
     }
@@ -104,13 +104,13 @@ TEST_F(ComingAndGoing, ThoseWhoEndWhileTheyComeInKeepNobodyOut) {
 }
 
 // As before, but with a client that has its place: it is not taken for one of those.
-TEST_F(ComingAndGoing, WhoHasAPlaceInThePoolStays) {
+TEST_F(AdmittingAndLeaving, WhoHasAPlaceInThePoolStays) {
   Pool pool = must(Pool::open(nodes_.tcp_url()));
   const Index index = must(pool.create_index("kv"));
   ASSERT_TRUE(succeeded(index.put(1, "before")));
-  const auto patience = std::chrono::steady_clock::now() + 20s;
+  const auto until = std::chrono::steady_clock::now() + 20s;
   for (int i = 0; i < 1'500; ++i) {
-    while (!open(0, 1) && std::chrono::steady_clock::now() < patience) {
+    while (!open(0, 1) && std::chrono::steady_clock::now() < until) {
       std::this_thread::sleep_for(10ms);
     }
   }

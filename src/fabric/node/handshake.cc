@@ -70,7 +70,7 @@ bool Server::Loop::let_in(Connection& connection, std::span<const std::byte> bod
                         .memory_bytes = memory_.bytes(),
                         .onchip_bytes = memory_.onchip_bytes(),
                         .client = connection.client,
-                        .pen = static_cast<std::uint32_t>(connection.pen)};
+                        .redo_slot = static_cast<std::uint32_t>(connection.redo_slot)};
   welcome.digest = wire::node_proof(options_.key, connection.hello, connection.challenge, welcome);
   ++counts_.connections;
   counts_.clients = static_cast<std::uint32_t>(admission_.count());
@@ -139,9 +139,9 @@ Status Server::Loop::admit(Connection& connection, const wire::Proof& proof) {
   if (Status renewed = renew(connection); !renewed) return renewed;
   alone_.erase(connection.client);
   if (proof.purpose == wire::Purpose::kMapping) {
-    Result<std::size_t> pen = give_pen(connection);
-    if (!pen) return fail(pen.error());
-    connection.pen = *pen;
+    Result<std::size_t> slot = give_redo_slot(connection);
+    if (!slot) return fail(slot.error());
+    connection.redo_slot = *slot;
   }
   return {};
 }
