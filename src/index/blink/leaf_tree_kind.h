@@ -13,8 +13,8 @@
 
 namespace pando::index {
 
-// Index<K>: a Tree, made as Index<K>(node, record, options). Options: derived from LeafTreeOptions,
-// with parse(), spell() and settings().
+// Index<K>: a Tree, made as Index<K>(compute_node, record, options). Options: derived from
+// LeafTreeOptions, with parse(), spell() and settings().
 template <template <class K> class Index, class Options>
 class LeafTreeKind final : public Kind {
  public:
@@ -30,11 +30,12 @@ class LeafTreeKind final : public Kind {
     if (!parsed) return fail(parsed.error());
     return parsed->spell();
   }
-  Result<std::unique_ptr<Tree>> make(pool::ComputeNode& node, const pool::IndexRecord& record,
+  Result<std::unique_ptr<Tree>> make(pool::ComputeNode& compute_node,
+                                     const pool::IndexRecord& record,
                                      const IndexOptions& options) const override {
     Result<Options> parsed = Options::parse(options);
     if (!parsed) return fail(parsed.error());
-    const fabric::Caps& caps = node.fabric().caps();
+    const fabric::Caps& caps = compute_node.fabric().caps();
     if (!caps.line_atomic) {
       return fail(ErrorCode::kIncompatible,
                   fmt::format("{} needs a fabric that never tears a line", name_));
@@ -45,11 +46,11 @@ class LeafTreeKind final : public Kind {
     }
     std::unique_ptr<Tree> tree;
     if (options.key_type == KeyType::kInteger) {
-      tree = std::make_unique<Index<IntKeys>>(node, record, *parsed);
+      tree = std::make_unique<Index<IntKeys>>(compute_node, record, *parsed);
     } else {
-      tree = std::make_unique<Index<ByteKeys>>(node, record, *parsed);
+      tree = std::make_unique<Index<ByteKeys>>(compute_node, record, *parsed);
     }
-    if (parsed->combine) tree = std::make_unique<Combined>(node, std::move(tree));
+    if (parsed->combine) tree = std::make_unique<Combined>(compute_node, std::move(tree));
     return tree;
   }
 
