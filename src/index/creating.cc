@@ -14,14 +14,14 @@ using pool::Session;
 
 using MadeTree = Result<std::unique_ptr<Tree>>;
 
-MadeTree tree_of(pool::ComputeNode& node, const IndexRecord& record) {
+MadeTree tree_of(pool::ComputeNode& compute_node, const IndexRecord& record) {
   Result<IndexOptions> options = IndexOptions::parse(record.options);
   if (!options) return fail(options.error());
   Result<const Kind*> kind = find_kind(options->kind);
   if (!kind) return fail(kind.error());
   Result<IndexOptions> all = (*kind)->normalize(*options);
   if (!all) return fail(all.error());
-  return (*kind)->make(node, record, *all);
+  return (*kind)->make(compute_node, record, *all);
 }
 
 // Of an index that is being dropped. Where it is damaged, what is left of its blocks is lost, not
@@ -66,8 +66,8 @@ Task<Result<IndexRecord>> begin(Session& session, const std::string& name, const
 }
 
 Task<Status> build(Session& session, Tree& tree) {
-  pool::ComputeNode& node = session.node();
-  const task::TimePoint deadline = session.worker().now() + node.options().deadline;
+  pool::ComputeNode& compute_node = session.node();
+  const task::TimePoint deadline = session.worker().now() + compute_node.options().deadline;
   for (bool again = false;; again = true) {
     Status built;
     {
@@ -75,7 +75,7 @@ Task<Status> build(Session& session, Tree& tree) {
       built = co_await tree.create(op);
     }
     if (built || built.error().code() != ErrorCode::kOutOfMemory) co_return built;
-    if (!co_await node.allocator().reclaimed(session, deadline, again)) co_return built;
+    if (!co_await compute_node.allocator().reclaimed(session, deadline, again)) co_return built;
   }
 }
 

@@ -72,7 +72,7 @@ class Kind {
   // Checks all settings and fills in the defaults. Errors name the setting.
   virtual Result<IndexOptions> normalize(const IndexOptions& options) const = 0;
   // REQUIRES: options came from normalize().
-  virtual Result<std::unique_ptr<Tree>> make(pool::ComputeNode& node,
+  virtual Result<std::unique_ptr<Tree>> make(pool::ComputeNode& compute_node,
                                              const pool::IndexRecord& record,
                                              const IndexOptions& options) const = 0;
 };

@@ -516,7 +516,7 @@ TEST(ChimeLeaf, ADeadLeafHasNoEntries) {
   leaf.set_high(IntKeys::cell(10));
   leaf.set_flag(kDead, true);
   leaf.set_node_version(0, 80);
-  leaf.entomb();
+  leaf.clear_entries();
   EXPECT_EQ(leaf.live(), 0);
   EXPECT_FALSE(leaf.agrees());
   expect_replicas_like_header(leaf);
@@ -541,7 +541,7 @@ TEST(ChimeLeaf, ByteKeysHaveTwoHeaderLines) {
   leaf.set_node_version(1, 89);
   EXPECT_FALSE(leaf.agrees());
   leaf.set_flag(kDead, true);
-  leaf.entomb();
+  leaf.clear_entries();
   EXPECT_EQ(ByteKeys::short_key(leaf.low()), "lower");
 }
 

@@ -25,7 +25,7 @@ using Spot = Hotspots::Spot;
 
 constexpr Address kLeaf(0, 4096);
 constexpr std::uint64_t kPlenty = 64 << 20;
-constexpr LineNumbers kFourGiB{.node_bits = 0, .bits = 26};
+constexpr LineNumbers kFourGiB{.memory_node_bits = 0, .bits = 26};
 
 // Hotspots that no operation is under way in when they are given up.
 struct Spots {
@@ -83,7 +83,7 @@ TEST(Hotspots, KeepEverySpot) {
 // Nor are they taken for others.
 TEST(Hotspots, KeepNoLeavesFurtherOut) {
   Budget budget(kPlenty);
-  Spots spots(budget, 1 << 20, {.node_bits = 16, .bits = 58});
+  Spots spots(budget, 1 << 20, {.memory_node_bits = 16, .bits = 58});
   constexpr std::uint64_t kLines = std::uint64_t{1} << 24;  // of a node: 40 bits with the node's 16
   const Address within(0xffff, 64 * (kLines - 1));
   const Address out(0xffff, 64 * (2 * kLines - 1));
@@ -382,7 +382,8 @@ Hammering hammer(Hotspots& hotspots, std::size_t me, std::size_t steps) {
 
 TEST(Hotspots, ServeThreads) {
   Budget budget(kPlenty);
-  Spots spots(budget, Hotspots::kLeastBytes, {.node_bits = 0, .bits = 16});  // no keys look alike
+  Spots spots(budget, Hotspots::kLeastBytes,
+              {.memory_node_bits = 0, .bits = 16});  // no keys look alike
   Hotspots& hotspots = spots.hotspots;
   const std::size_t steps = testing::scaled(200'000, 20'000);
   Hammering others;

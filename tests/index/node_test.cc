@@ -265,7 +265,8 @@ class History {
   Verdict judge(const Image& image, const NodeRef& ref) const {
     Image copy = image;
     const Node<IntKeys> node(copy.data(), copy.size());
-    const Verdict verdict = node.judge(kIndexId, 0, ref);
+    Verdict verdict = node.judge_header(kIndexId, 0, ref);
+    if (verdict == Verdict::kGood && !node.versions_agree()) verdict = Verdict::kTorn;
     if (verdict != Verdict::kTorn || (rules_.floor && rules_.versions)) return verdict;
     for (std::size_t i = 0; i < kLines; ++i) {
       if (rules_.floor && node.node_version(i) < node.floor()) return Verdict::kTorn;
@@ -368,12 +369,13 @@ TEST(Node, IsStaleThroughAnotherReference) {
   Node<IntKeys> node(image.data(), image.size());
   node.initialize(kIndexId, 2, 9, IntKeys::cell(5));
   const NodeRef ref(Address(0, 4096), 9);
-  EXPECT_EQ(node.judge(kIndexId, 2, ref), Verdict::kGood);
-  EXPECT_EQ(node.judge(kIndexId + 1, 2, ref), Verdict::kStale);
-  EXPECT_EQ(node.judge(kIndexId, 1, ref), Verdict::kStale);
-  EXPECT_EQ(node.judge(kIndexId, 2, NodeRef(ref.address, 10)), Verdict::kStale);
+  EXPECT_EQ(node.judge_header(kIndexId, 2, ref), Verdict::kGood);
+  EXPECT_TRUE(node.versions_agree());
+  EXPECT_EQ(node.judge_header(kIndexId + 1, 2, ref), Verdict::kStale);
+  EXPECT_EQ(node.judge_header(kIndexId, 1, ref), Verdict::kStale);
+  EXPECT_EQ(node.judge_header(kIndexId, 2, NodeRef(ref.address, 10)), Verdict::kStale);
   node.set_flag(kDead, true);
-  EXPECT_EQ(node.judge(kIndexId, 2, ref), Verdict::kDead);
+  EXPECT_EQ(node.judge_header(kIndexId, 2, ref), Verdict::kDead);
 }
 
 template <class K>
@@ -394,7 +396,8 @@ void round_trip_inner_entries(const typename K::Cell& a, const typename K::Cell&
     EXPECT_EQ(node.child(slot), NodeRef(child.address + 64 * slot, child.birth));
   }
   // Entries touch neither header nor versions.
-  EXPECT_EQ(node.judge(kIndexId, 1, NodeRef(Address(0, 64), 3)), Verdict::kGood);
+  EXPECT_EQ(node.judge_header(kIndexId, 1, NodeRef(Address(0, 64), 3)), Verdict::kGood);
+  EXPECT_TRUE(node.versions_agree());
   EXPECT_TRUE(node.low() == K::cell(K::lowest()));
   EXPECT_EQ(node.lock_word(), 0);
 }

@@ -41,7 +41,7 @@ class LeafImage {
   explicit LeafImage(const index::chime::LeafGeometry& geometry)
       : geometry_(&geometry), bytes_(geometry.bytes) {
     view().initialize(3, 0, kIncarnation, K::cell(K::lowest()));
-    view().entomb();
+    view().clear_entries();
   }
   index::chime::Leaf<K> view() { return {bytes_.data(), *geometry_}; }
   std::vector<std::byte>& bytes() { return bytes_; }

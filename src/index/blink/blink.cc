@@ -10,14 +10,14 @@
 namespace pando::index {
 
 template <class K>
-BLink<K>::BLink(pool::ComputeNode& node, const pool::IndexRecord& record,
+BLink<K>::BLink(pool::ComputeNode& compute_node, const pool::IndexRecord& record,
                 const BLinkOptions& options, Leaves<K>& leaves)
-    : node_(node),
+    : compute_node_(compute_node),
       record_(record),
       options_(options),
       leaves_(leaves),
-      locks_(node, options.locks),
-      cache_(node, options.cache) {}
+      locks_(compute_node, options.locks),
+      cache_(compute_node, options.cache) {}
 
 template class BLink<IntKeys>;
 template class BLink<ByteKeys>;

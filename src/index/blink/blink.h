@@ -56,7 +56,7 @@ class Leaves {
   // Lock-free readers may believe this image, whose header they believe.
   virtual bool intact(Node<K> leaf) const { return leaf.versions_agree(); }
   // No writer left it in the middle of a change.
-  virtual bool settled(Node<K> leaf) const { return leaf.versions_same(); }
+  virtual bool complete(Node<K> leaf) const { return leaf.versions_same(); }
   // Makes this the version of the whole leaf, as its header says it is.
   virtual void set_version(Node<K> leaf, std::uint32_t version) const {
     leaf.set_versions(version);
@@ -64,9 +64,9 @@ class Leaves {
   // No version that was ever written to the leaf is greater.
   virtual std::uint32_t newest_version(Node<K> leaf) const { return leaf.newest_version(); }
   // Whether readers look at parts of a leaf without its header: then death must reach every part.
-  // entomb() makes those of an image whose header is dead.
+  // clear_entries() leaves none in an image, whose parts then say what its header does.
   virtual bool read_in_parts() const { return false; }
-  virtual void entomb(Node<K>) const {}
+  virtual void clear_entries(Node<K>) const {}
   // Whether leaves have noted lock words (node_locks.h), and what note fits this leaf.
   virtual LockWord lock_word() const { return LockWord::kPlain; }
   virtual std::uint32_t note(Node<K>) const { return 0; }
@@ -118,8 +118,8 @@ class BLink final : public Router<K> {
   using CacheNode = CachedNode<K>;
   using typename Router<K>::Extent;
 
-  BLink(pool::ComputeNode& node, const pool::IndexRecord& record, const BLinkOptions& options,
-        Leaves<K>& leaves);
+  BLink(pool::ComputeNode& compute_node, const pool::IndexRecord& record,
+        const BLinkOptions& options, Leaves<K>& leaves);
 
   // Publishes the first leaf as the root of an empty tree.
   Task<Status> set_first_root(Operation& op, const NodeRef& leaf);
@@ -202,7 +202,7 @@ class BLink final : public Router<K> {
   const pool::IndexRecord& record() const { return record_; }
   std::uint32_t index_id() const { return record_.index_id; }
   std::uint64_t seed() const { return record_.seed; }
-  pool::ComputeNode& node() const { return node_; }
+  pool::ComputeNode& compute_node() const { return compute_node_; }
   NodeLocks& locks() { return locks_; }
   const NodeLocks& locks() const { return locks_; }
   const BLinkOptions& options() const { return options_; }
@@ -238,12 +238,50 @@ class BLink final : public Router<K> {
   Task<Result<Loaded>> load(Operation& op, const NodeRef& ref, std::uint8_t level);
   Task<Result<std::optional<NodeHandle<K>>>> decode(Operation& op, const NodeRef& ref,
                                                     InnerNode<K> node);
+  // A walk from the root down to a level.
+  struct Descent {
+    View key;
+    bool strict;
+    int restarts;
+    std::uint8_t root_level;
+    std::uint8_t level;  // of route.node
+    Route<K> route = {};
+    NodeRef left = {};  // where a step to the right came from; none where an entry named the node
+  };
+  Task<Result<Root>> root_above(Operation& op, std::uint8_t level, bool anew);
+  Task<Result<bool>> step_down(Operation& op, Descent& descent);
+  void to_sibling(Descent& descent, const CacheNode& node);
+  Task<Result<bool>> pass_dead(Operation& op, Descent& descent, LoadOutcome outcome);
+
+  // A search for the node of a key, to read it or to lock it.
+  struct Search {
+    View key;
+    std::uint8_t level;
+    std::byte* into;
+    NodeLock* lock;  // none: to read
+    Route<K> route = {};
+    Found<K> found = {};
+    bool route_knows = true;           // until a step to the right leaves the parent's knowledge
+    std::optional<Owned> around = {};  // the separator of a dead node that its parent still names
+    NodeRef removed = {};              // the last node that remove_absorbed() took out
+    int torn = 0;
+    int restarts = 0;
+  };
+  enum class Step : std::uint8_t { kAgain, kRestart };
   Task<Result<Found<K>>> find(Operation& op, View key, std::uint8_t level, std::byte* into,
                               NodeLock* lock);
+  Task<Status> route_search(Operation& op, Search& search);
+  bool left_unfinished(const Search& search, Node<K> node, Verdict verdict) const;
+  Task<Result<bool>> finish_for_others(Operation& op, Search& search, Node<K> node,
+                                       Verdict verdict);
+  Task<Result<Step>> step_right(Operation& op, Search& search, Node<K> node, Verdict verdict);
+  Task<Result<Step>> lost_fence(Operation& op, Search& search, Verdict verdict, Error error);
+  Task<Result<Step>> await_writer(Operation& op, Search& search);
+  Task<Result<Step>> turn_back(Operation& op, Search& search, Verdict verdict);
   Task<Status> fetch(Operation& op, const NodeRef& ref, std::uint8_t level, std::byte* into,
                      NodeLock* lock);
   Task<Status> let_go(Operation& op, NodeLock* lock);
-  bool settled(Node<K> node) const;
+  bool complete(Node<K> node) const;
   void set_version(Node<K> node, std::uint32_t version) const;
   pool::BlockKind block_kind(std::uint8_t level) const {
     return level == 0 && leaves_.lock_word() == LockWord::kNoted ? pool::BlockKind::kNotedNode
@@ -251,11 +289,11 @@ class BLink final : public Router<K> {
   }
   // Who sees to what the dead left waits for locks, or does what it can without: then these say
   // false where someone has a lock who is not known to be dead.
-  enum class Patience : std::uint8_t { kWait, kTry };
-  Task<Result<bool>> take(Operation& op, const NodeRef& ref, std::uint8_t level, std::byte* into,
-                          NodeLock& lock, Patience patience);
-  Task<Result<bool>> heal(Operation& op, const NodeRef& ref, std::uint8_t level,
-                          Patience patience = Patience::kWait);
+  enum class IfLocked : std::uint8_t { kWait, kGiveUp };
+  Task<Result<bool>> lock_node(Operation& op, const NodeRef& ref, std::uint8_t level,
+                               std::byte* into, NodeLock& lock, IfLocked if_locked);
+  Task<Result<bool>> finish_abandoned(Operation& op, const NodeRef& ref, std::uint8_t level,
+                                      IfLocked if_locked = IfLocked::kWait);
 
   Task<Status> grow_root(Operation& op, std::uint8_t level, Cell cell, NodeRef right);
   Task<Status> insert_entry(Operation& op, NodeRef ref, InnerNode<K> node, NodeLock& lock,
@@ -266,24 +304,41 @@ class BLink final : public Router<K> {
                            InnerEntry<K> entry);
   Task<Result<bool>> alive(Operation& op, const NodeRef& ref, std::uint8_t level);
   Task<Result<bool>> absorbed(Operation& op, const NodeRef& ref, std::uint8_t level, Cell low);
-  Task<Result<bool>> stay_or_die(Operation& op, const NodeRef& ref, std::uint8_t level, Cell low,
-                                 std::uint32_t departure, Patience patience);
-  Task<Result<bool>> see_off(Operation& op, Node<K> left, NodeLock& lock, Patience patience);
-  Task<Result<bool>> bury_right(Operation& op, const NodeRef& ref, Node<K> left, Node<K> right);
+  Task<Result<bool>> end_departure(Operation& op, const NodeRef& ref, std::uint8_t level, Cell low,
+                                   std::uint32_t departure, IfLocked if_locked);
+  Task<Result<bool>> remove_absorbed(Operation& op, Node<K> left, NodeLock& lock,
+                                     IfLocked if_locked);
+  Task<Result<bool>> mark_right_dead(Operation& op, const NodeRef& ref, Node<K> left,
+                                     Node<K> right);
   Task<Result<bool>> unlink(Operation& op, std::uint8_t level, Cell low, const NodeRef& dead,
-                            Patience patience);
+                            IfLocked if_locked);
   Task<Result<NodeRef>> lock_without_waiting(Operation& op, View key, std::uint8_t level,
                                              std::byte* into, NodeLock& lock);
   Task<Status> retire_node(Operation& op, const NodeRef& ref, std::uint8_t level);
-  Task<Status> bury(Operation& op, const NodeRef& ref, Node<K> node);
-  fabric::Buffer write_burial(Operation& op, fabric::Batch& batch, const NodeRef& ref,
-                              Node<K> node);
+  Task<Status> mark_dead(Operation& op, const NodeRef& ref, Node<K> node);
+  fabric::Buffer write_dead(Operation& op, fabric::Batch& batch, const NodeRef& ref, Node<K> node);
   bool absorb_inner(InnerNode<K> left, InnerNode<K> right);
+  // Two neighbours that are to become one.
+  struct Merger {
+    std::uint8_t level;
+    NodeRef left_ref;
+    NodeRef right_ref;
+    Node<K> left;
+    Node<K> right;
+    NodeLock left_lock;
+    NodeLock right_lock;
+  };
+  enum class Merging : std::uint8_t { kNone, kAbsorb, kUnlink };
+  Task<Result<bool>> lock_children(Operation& op, Merger& merger);
+  Merging choose_merging(Merger& merger);
+  Task<Status> absorb_right(Operation& op, Merger& merger);
+  Task<Status> unlink_right(Operation& op, NodeRef parent_ref, InnerNode<K> parent,
+                            NodeLock& parent_lock, Merger& merger, Merging merging);
   Task<Status> merge_children(Operation& op, NodeRef parent_ref, InnerNode<K> parent,
                               NodeLock& parent_lock, std::uint8_t level, const InnerEntry<K>& left,
                               const InnerEntry<K>& right, bool& merged);
 
-  pool::ComputeNode& node_;
+  pool::ComputeNode& compute_node_;
   const pool::IndexRecord record_;
   const BLinkOptions options_;
   Leaves<K>& leaves_;

@@ -9,12 +9,13 @@
 // Where leaves are read in parts (replicas of the header in L's lines), 3 leaves in them what L's
 // header said before, so that nobody takes L for R's successor before R is dead; 5 writes them
 // anew. Between 3 and 4 both cover R's range, with the same entries: both are locked, so neither
-// changes. A merger that dies leaves flags for whoever locks a node next. On absorbing, see_off()
-// does 4 and P's part of 5, and repair() the rest: so while P names a dead R, L says that it is
-// absorbing. On leaving, stay_or_die() looks whether L covers R by now: then R dies, else it stays.
-// Entries in L beyond its fence (3 begun, not committed) are purged. Who only reads goes around the
-// dead R by its left, and finishes the merge where that takes no waiting (Patience); inner
-// nodes with a flag are not cached, so that it will be known to someone who passes.
+// changes. A merger that dies leaves flags for whoever locks a node next. On absorbing,
+// remove_absorbed() does 4 and P's part of 5, and repair() the rest: so while P names a dead R, L
+// says that it is absorbing. On leaving, end_departure() looks whether L covers R by now: then R
+// dies, else it stays. Entries in L beyond its fence (3 begun, not committed) are purged. Who only
+// reads goes around the dead R by its left, and finishes the merge where that takes no waiting
+// (IfLocked); inner nodes with a flag are not cached, so that it will be known to someone who
+// passes.
 #pragma once
 
 #include <algorithm>
@@ -75,6 +76,114 @@ Task<Status> BLink<K>::merge(Operation& op, std::uint8_t level, View key) {
   co_return Status{};
 }
 
+// Step 1, of the children. False: they are as they were, and no lock of theirs is held.
+template <class K>
+Task<Result<bool>> BLink<K>::lock_children(Operation& op, Merger& merger) {
+  Result<bool> got = co_await locks_.try_lock(
+      op, merger.left_lock, lock_target(merger.left_ref, merger.level, merger.left.bytes()));
+  if (!got || !*got) co_return got;
+  got = co_await locks_.try_lock(op, merger.right_lock,
+                                 lock_target(merger.right_ref, merger.level, merger.right.bytes()));
+  if (!got || *got) co_return got;
+  if (Status done = co_await locks_.unlock(op, merger.left_lock); !done) {
+    co_return fail(done.error());
+  }
+  co_return false;
+}
+
+// The end of step 1: whether the right one is to be absorbed, has died already and has to be
+// unlinked only, or stays. Where it is absorbed, the left image has its entries now.
+template <class K>
+typename BLink<K>::Merging BLink<K>::choose_merging(Merger& merger) {
+  Node<K>& left = merger.left;
+  Node<K>& right = merger.right;
+  if (judge(left, merger.level, merger.left_ref) != Verdict::kGood || !complete(left)) {
+    return Merging::kNone;
+  }
+  const Verdict right_is = judge(right, merger.level, merger.right_ref);
+  if (right_is == Verdict::kDead) return Merging::kUnlink;
+  const bool neighbours = right_is == Verdict::kGood && complete(right) &&
+                          left.sibling() == merger.right_ref && left.has(kHasHigh) &&
+                          left.high() == right.low();
+  if (!neighbours) return Merging::kNone;
+  const bool absorbed = merger.level == 0 ? leaves_.absorb(left, right)
+                                          : absorb_inner(InnerNode<K>(left.bytes(), left.size()),
+                                                         InnerNode<K>(right.bytes(), right.size()));
+  return absorbed ? Merging::kAbsorb : Merging::kNone;
+}
+
+// Steps 2 to 4: right is leaving, left covers its range, right is dead.
+template <class K>
+Task<Status> BLink<K>::absorb_right(Operation& op, Merger& merger) {
+  Node<K>& left = merger.left;
+  Node<K>& right = merger.right;
+  // Should we die after the commit, whoever takes the right node over must know that it has none.
+  if (!mutated(Mutant::kNoLeaving)) right.set_flag(kLeaving, true);
+  right.bump_entry_version(0);  // tells this departure from an earlier one
+  fabric::Batch leave(op.cost());
+  write_header(leave, merger.right_ref, right);
+  if (Status done = co_await op.submit(leave); !done) co_return done;
+
+  const std::uint32_t version = left.version() + 1;
+  set_version(left, version);
+  if (!mutated(Mutant::kNoFloor)) left.set_floor(version);
+  left.set_flag(kAbsorbing, true);
+  if (right.has(kHasHigh)) {
+    left.set_high(right.high());
+  } else {
+    left.set_flag(kHasHigh, false);
+  }
+  fabric::Batch commit(op.cost());
+  write_lines(commit, merger.left_ref, left);
+  write_header(commit, merger.left_ref, left);
+  if (Status done = co_await op.submit(commit); !done) co_return done;
+
+  if (Status done = co_await mark_dead(op, merger.right_ref, right); !done) co_return done;
+  left.set_sibling(right.sibling());
+  left.set_flag(kAbsorbing, false);
+  merger.left_lock.repaired();
+  merger.right_lock.repaired();
+  if (merger.level == 0) merger.left_lock.set_note(leaves_.note(left));
+  co_return Status{};
+}
+
+// Step 5: the parent forgets the right one, and all are unlocked.
+template <class K>
+Task<Status> BLink<K>::unlink_right(Operation& op, NodeRef parent_ref, InnerNode<K> parent,
+                                    NodeLock& parent_lock, Merger& merger, Merging merging) {
+  const bool absorbed = merging == Merging::kAbsorb;
+
+  fabric::Batch before(op.cost());
+  fabric::Batch finish(op.cost());
+  // Only what goes to one memory node is done in its order: the flag must not be gone before the
+  // entry, should one of two memory nodes be.
+  const bool one_memory_node = parent_ref.address.node() == merger.left_ref.address.node();
+  fabric::Batch& forget = one_memory_node || !absorbed ? finish : before;
+  for (std::size_t slot = 0; slot < parent.capacity(); ++slot) {
+    if (parent.empty(slot) || parent.child(slot) != merger.right_ref) continue;
+    parent.clear(slot);
+    write_line(forget, parent_ref, Node<K>(parent), InnerNode<K>::line_of(slot));
+  }
+  if (!before.empty()) {
+    if (Status done = co_await op.submit(before); !done) co_return done;
+  }
+  if (absorbed) {
+    if (merger.level == 0 && leaves_.read_in_parts()) {
+      set_version(merger.left, merger.left.version());
+      write_lines(finish, merger.left_ref, merger.left);
+    }
+    write_header(finish, merger.left_ref, merger.left);
+  }
+  locks_.add_unlock(finish, merger.left_lock);
+  locks_.add_unlock(finish, merger.right_lock);
+  locks_.add_unlock(finish, parent_lock);
+  if (Status done = co_await op.submit(finish); !done) co_return done;
+  locks_.unlocked(merger.left_lock);
+  locks_.unlocked(merger.right_lock);
+  locks_.unlocked(parent_lock);
+  co_return Status{};
+}
+
 // On success with `merged`, the parent is written back and unlocked; else it stays locked.
 template <class K>
 Task<Status> BLink<K>::merge_children(Operation& op, NodeRef parent_ref, InnerNode<K> parent,
@@ -84,112 +193,46 @@ Task<Status> BLink<K>::merge_children(Operation& op, NodeRef parent_ref, InnerNo
   const std::size_t bytes = node_bytes(level);
   const fabric::Buffer left_buffer = op.buffer(bytes);
   const fabric::Buffer right_buffer = op.buffer(bytes);
-  NodeLock left_lock(locks_);
-  NodeLock right_lock(locks_);
-  const NodeRef left_ref = left_entry.child;
-  const NodeRef right_ref = right_entry.child;
-  Result<bool> got =
-      co_await locks_.try_lock(op, left_lock, lock_target(left_ref, level, left_buffer.data()));
-  if (!got) co_return fail(got.error());
-  if (!*got) co_return Status{};
-  got =
-      co_await locks_.try_lock(op, right_lock, lock_target(right_ref, level, right_buffer.data()));
-  if (!got) co_return fail(got.error());
-  if (!*got) co_return co_await locks_.unlock(op, left_lock);
-
-  Node<K> left(left_buffer.data(), bytes);
-  Node<K> right(right_buffer.data(), bytes);
-  const Verdict left_is = judge(left, level, left_ref);
-  const Verdict right_is = judge(right, level, right_ref);
-  const bool unlink = left_is == Verdict::kGood && right_is == Verdict::kDead && settled(left);
-  bool absorb = left_is == Verdict::kGood && right_is == Verdict::kGood && settled(left) &&
-                settled(right) && left.sibling() == right_ref && left.has(kHasHigh) &&
-                left.high() == right.low();
-  if (absorb) {
-    absorb = level == 0 ? leaves_.absorb(left, right)
-                        : absorb_inner(InnerNode<K>(left.bytes(), bytes),
-                                       InnerNode<K>(right.bytes(), bytes));
-  }
-  if (!unlink && !absorb) {
-    Status first = co_await locks_.unlock(op, left_lock);
-    Status second = co_await locks_.unlock(op, right_lock);
+  Merger merger{level,
+                left_entry.child,
+                right_entry.child,
+                Node<K>(left_buffer.data(), bytes),
+                Node<K>(right_buffer.data(), bytes),
+                NodeLock(locks_),
+                NodeLock(locks_)};
+  Result<bool> locked = co_await lock_children(op, merger);
+  if (!locked) co_return fail(locked.error());
+  if (!*locked) co_return Status{};
+  const Merging merging = choose_merging(merger);
+  if (merging == Merging::kNone) {
+    Status first = co_await locks_.unlock(op, merger.left_lock);
+    Status second = co_await locks_.unlock(op, merger.right_lock);
     co_return first ? second : first;
   }
-  if (absorb) {
-    // Should we die after the commit, whoever takes the right node over must know that it has none.
-    if (!mutated(Mutant::kNoLeaving)) right.set_flag(kLeaving, true);
-    right.bump_entry_version(0);  // tells this departure from an earlier one
-    fabric::Batch leave(op.cost());
-    write_header(leave, right_ref, right);
-    if (Status done = co_await op.submit(leave); !done) co_return done;
-
-    const std::uint32_t version = left.version() + 1;
-    set_version(left, version);
-    if (!mutated(Mutant::kNoFloor)) left.set_floor(version);
-    left.set_flag(kAbsorbing, true);
-    if (right.has(kHasHigh)) {
-      left.set_high(right.high());
-    } else {
-      left.set_flag(kHasHigh, false);
-    }
-    fabric::Batch commit(op.cost());
-    write_lines(commit, left_ref, left);
-    write_header(commit, left_ref, left);
-    if (Status done = co_await op.submit(commit); !done) co_return done;
-
-    if (Status done = co_await bury(op, right_ref, right); !done) co_return done;
-    left.set_sibling(right.sibling());
-    left.set_flag(kAbsorbing, false);
-    left_lock.repaired();
-    right_lock.repaired();
-    if (level == 0) left_lock.set_note(leaves_.note(left));
+  if (merging == Merging::kAbsorb) {
+    if (Status done = co_await absorb_right(op, merger); !done) co_return done;
   }
-
-  fabric::Batch before(op.cost());
-  fabric::Batch finish(op.cost());
-  // Only what goes to one memory node is done in its order: the flag must not be gone before the
-  // entry, should one of two memory nodes be.
-  const bool one_node = parent_ref.address.node() == left_ref.address.node();
-  fabric::Batch& forget = one_node || !absorb ? finish : before;
-  for (std::size_t slot = 0; slot < parent.capacity(); ++slot) {
-    if (parent.empty(slot) || parent.child(slot) != right_ref) continue;
-    parent.clear(slot);
-    write_line(forget, parent_ref, Node<K>(parent), InnerNode<K>::line_of(slot));
-  }
-  if (!before.empty()) {
-    if (Status done = co_await op.submit(before); !done) co_return done;
-  }
-  if (absorb && level == 0 && leaves_.read_in_parts()) {
-    set_version(left, left.version());
-    write_lines(finish, left_ref, left);
-  }
-  if (absorb) write_header(finish, left_ref, left);
-  locks_.add_unlock(finish, left_lock);
-  locks_.add_unlock(finish, right_lock);
-  locks_.add_unlock(finish, parent_lock);
-  if (Status done = co_await op.submit(finish); !done) co_return done;
-  locks_.unlocked(left_lock);
-  locks_.unlocked(right_lock);
-  locks_.unlocked(parent_lock);
+  Status done = co_await unlink_right(op, parent_ref, parent, parent_lock, merger, merging);
+  if (!done) co_return done;
   merged = true;
-  retire(right_ref, level, right.version());
-  if (level == 0) co_return co_await drop_cell(op, right.low());
+  retire(merger.right_ref, level, merger.right.version());
+  if (level == 0) co_return co_await drop_cell(op, merger.right.low());
   co_return Status{};
 }
 
 // The end of a node's life, but for its block.
 template <class K>
-Task<Status> BLink<K>::bury(Operation& op, const NodeRef& ref, Node<K> node) {
+Task<Status> BLink<K>::mark_dead(Operation& op, const NodeRef& ref, Node<K> node) {
   fabric::Batch batch(op.cost());
-  const fabric::Buffer image = write_burial(op, batch, ref, node);
+  const fabric::Buffer image = write_dead(op, batch, ref, node);
   co_return co_await op.submit(batch);
 }
 
 // `node`: its header, which becomes dead. Where readers look at parts, these are written before it:
 // a node that is dead already is not looked after by anyone.
 template <class K>
-fabric::Buffer BLink<K>::write_burial(Operation& op, fabric::Batch& batch, const NodeRef& ref,
-                                      Node<K> node) {
+fabric::Buffer BLink<K>::write_dead(Operation& op, fabric::Batch& batch, const NodeRef& ref,
+                                    Node<K> node) {
   node.set_flag(kLeaving, false);
   node.set_flag(kDead, true);
   node.set_node_version(0, node.version() + 1);
@@ -198,7 +241,7 @@ fabric::Buffer BLink<K>::write_burial(Operation& op, fabric::Batch& batch, const
     image = op.buffer(leaves_.leaf_bytes());
     std::memcpy(image.data(), node.bytes(), kLineBytes);
     Node<K> whole(image.data(), leaves_.leaf_bytes());
-    leaves_.entomb(whole);
+    leaves_.clear_entries(whole);
     constexpr std::size_t kHeader = K::kHeaderLines * kLineBytes;  // the rest of it stays
     batch.write(ref.address + kHeader, image.data() + kHeader, whole.size() - kHeader);
   }
@@ -229,25 +272,25 @@ bool BLink<K>::absorb_inner(InnerNode<K> left, InnerNode<K> right) {
 // written, if it is still the same departure (the header's entry version). REQUIRES: no lock is
 // held, as finding the neighbour may have to wait for some.
 template <class K>
-Task<Result<bool>> BLink<K>::stay_or_die(Operation& op, const NodeRef& ref, std::uint8_t level,
-                                         Cell low, std::uint32_t departure, Patience patience) {
+Task<Result<bool>> BLink<K>::end_departure(Operation& op, const NodeRef& ref, std::uint8_t level,
+                                           Cell low, std::uint32_t departure, IfLocked if_locked) {
   Result<bool> gone = co_await absorbed(op, ref, level, low);
   if (!gone) co_return fail(gone.error());
   const fabric::Buffer buffer = op.buffer(node_bytes(level));
   NodeLock lock(locks_);
-  Result<bool> got = co_await take(op, ref, level, buffer.data(), lock, patience);
+  Result<bool> got = co_await lock_node(op, ref, level, buffer.data(), lock, if_locked);
   if (!got || !*got) co_return got;
   Node<K> node(buffer.data(), node_bytes(level));
   const Verdict verdict = judge(node, level, ref);
   fabric::Batch write(op.cost());
   fabric::Buffer image;
-  const bool settled_by_someone = verdict == Verdict::kStale || verdict == Verdict::kDead ||
+  const bool decided_by_someone = verdict == Verdict::kStale || verdict == Verdict::kDead ||
                                   !node.has(kLeaving) ||
                                   node.entry_version(0) != departure;  // or leaving once more
-  if (!settled_by_someone) {
+  if (!decided_by_someone) {
     counts_.repairs.fetch_add(1, std::memory_order_relaxed);
     if (*gone) {
-      image = write_burial(op, write, ref, node);
+      image = write_dead(op, write, ref, node);
     } else {
       node.set_flag(kLeaving, false);
       write_header(write, ref, node);
@@ -259,8 +302,8 @@ Task<Result<bool>> BLink<K>::stay_or_die(Operation& op, const NodeRef& ref, std:
 }
 
 // Whether the left neighbour of a node that is leaving covers its range: the merger died after the
-// commit. (If it did and has been split since, at the very same key, its repairer has buried the
-// node before, so the node is looked at last.)
+// commit. (If it did and has been split since, at the very same key, its repairer has marked the
+// node dead before, so the node is looked at last.)
 template <class K>
 Task<Result<bool>> BLink<K>::absorbed(Operation& op, const NodeRef& ref, std::uint8_t level,
                                       Cell low_cell) {
@@ -305,31 +348,31 @@ Task<Result<bool>> BLink<K>::absorbed(Operation& op, const NodeRef& ref, std::ui
 // above goes. Gives the lock back, as no one waits for one while holding another; the flag stays,
 // so that whoever comes next will know. REQUIRES: the lock of `left` is held.
 template <class K>
-Task<Result<bool>> BLink<K>::see_off(Operation& op, Node<K> left, NodeLock& lock,
-                                     Patience patience) {
+Task<Result<bool>> BLink<K>::remove_absorbed(Operation& op, Node<K> left, NodeLock& lock,
+                                             IfLocked if_locked) {
   const NodeRef right_ref = left.sibling();
   const std::uint8_t level = left.level();
   const fabric::Buffer buffer = op.buffer(K::kHeaderLines * kLineBytes);
   const Node<K> right(buffer.data(), kLineBytes);
-  Result<bool> dead = co_await bury_right(op, right_ref, left, right);
+  Result<bool> dead = co_await mark_right_dead(op, right_ref, left, right);
   if (!dead) co_return dead;
   if (Status done = co_await locks_.unlock(op, lock); !done) co_return fail(done.error());
   if (!*dead) co_return true;
-  co_return co_await unlink(op, level, right.low(), right_ref, patience);
+  co_return co_await unlink(op, level, right.low(), right_ref, if_locked);
 }
 
-// Reads the header of an absorbing node's right one, and buries that where it is not dead yet.
+// Reads the header of an absorbing node's right one, and marks that dead where it is not yet.
 // False: it is another node by now. `right` has room for all lines of a header.
 template <class K>
-Task<Result<bool>> BLink<K>::bury_right(Operation& op, const NodeRef& ref, Node<K> left,
-                                        Node<K> right) {
+Task<Result<bool>> BLink<K>::mark_right_dead(Operation& op, const NodeRef& ref, Node<K> left,
+                                             Node<K> right) {
   fabric::Batch read(op.cost());
   read.read(ref.address, right.bytes(), K::kHeaderLines * kLineBytes);
   if (Status done = co_await op.submit(read); !done) co_return fail(done.error());
   const Verdict verdict = judge(right, left.level(), ref);
   if (verdict == Verdict::kStale) co_return false;
   if (verdict != Verdict::kDead) {
-    if (Status done = co_await bury(op, ref, right); !done) co_return fail(done.error());
+    if (Status done = co_await mark_dead(op, ref, right); !done) co_return fail(done.error());
   }
   co_return true;
 }
@@ -339,7 +382,7 @@ Task<Result<bool>> BLink<K>::bury_right(Operation& op, const NodeRef& ref, Node<
 // would not know where its own range leads. REQUIRES: no lock is held.
 template <class K>
 Task<Result<bool>> BLink<K>::unlink(Operation& op, std::uint8_t level, Cell low,
-                                    const NodeRef& dead, Patience patience) {
+                                    const NodeRef& dead, IfLocked if_locked) {
   const auto above = static_cast<std::uint8_t>(level + 1);
   Result<Owned> separator = co_await whole_key(op, low);
   if (!separator) {  // corrupt: someone else has finished the merge, and the item is gone
@@ -349,7 +392,7 @@ Task<Result<bool>> BLink<K>::unlink(Operation& op, std::uint8_t level, Cell low,
   const fabric::Buffer buffer = op.buffer(options_.inner_bytes);
   NodeLock lock(locks_);
   NodeRef parent;
-  if (patience == Patience::kTry) {
+  if (if_locked == IfLocked::kGiveUp) {
     Result<NodeRef> got = co_await lock_without_waiting(op, *separator, above, buffer.data(), lock);
     if (!got) co_return fail(got.error());
     if (!*got) co_return false;
@@ -379,11 +422,11 @@ Task<Result<NodeRef>> BLink<K>::lock_without_waiting(Operation& op, View key, st
                                                      std::byte* into, NodeLock& lock) {
   Result<Route<K>> route = co_await this->route(op, key, level);
   if (!route) co_return fail(route.error());
-  Result<bool> got = co_await take(op, route->node, level, into, lock, Patience::kTry);
+  Result<bool> got = co_await lock_node(op, route->node, level, into, lock, IfLocked::kGiveUp);
   if (!got) co_return fail(got.error());
   if (!*got) co_return NodeRef{};
   const Node<K> node(into, node_bytes(level));
-  if (judge(node, level, route->node) == Verdict::kGood && settled(node)) {
+  if (judge(node, level, route->node) == Verdict::kGood && complete(node)) {
     Result<bool> covers = co_await reaches(op, node, key, &*route);
     if (!covers) co_return fail(covers.error());
     if (*covers) co_return route->node;
@@ -405,7 +448,7 @@ Task<Status> BLink<K>::repair(Operation& op, NodeRef ref, Node<K> node, NodeLock
   if (node.has(kAbsorbing)) {
     const fabric::Buffer buffer = op.buffer(K::kHeaderLines * kLineBytes);
     const Node<K> right(buffer.data(), kLineBytes);
-    Result<bool> dead = co_await bury_right(op, node.sibling(), node, right);
+    Result<bool> dead = co_await mark_right_dead(op, node.sibling(), node, right);
     if (!dead) co_return fail(dead.error());
     node.set_sibling(right.sibling());
     node.set_flag(kAbsorbing, false);

@@ -12,16 +12,17 @@ namespace pando::index {
 template <class K>
 Task<Result<pool::FreshBlock>> BLink<K>::allocate(Operation& op, std::uint8_t level) {
   const Result<pool::Block> block =
-      co_await node_.allocator().allocate(op, block_kind(level), node_bytes(level));
+      co_await compute_node_.allocator().allocate(op, block_kind(level), node_bytes(level));
   if (!block) co_return fail(block.error());
-  co_return pool::FreshBlock(node_.allocator(), *block);
+  co_return pool::FreshBlock(compute_node_.allocator(), *block);
 }
 
 template <class K>
 void BLink<K>::retire(const NodeRef& ref, std::uint8_t level, std::uint32_t version) {
   const pool::BlockKind kind = block_kind(level);
-  node_.allocator().retire({ref.address, version, kind,
-                            static_cast<std::uint8_t>(pool::block_class(kind, node_bytes(level)))});
+  compute_node_.allocator().retire(
+      {ref.address, version, kind,
+       static_cast<std::uint8_t>(pool::block_class(kind, node_bytes(level)))});
 }
 
 template <class K>
@@ -215,7 +216,7 @@ Task<Status> BLink<K>::grow_root(Operation& op, std::uint8_t level, Cell cell, N
   NodeLock lock(locks_);
   if (Status got = co_await fetch(op, old->ref, level, buffer.data(), &lock); !got) co_return got;
   const Node<K> root_node(buffer.data(), node_bytes(level));
-  if (lock.repair() || !settled(root_node)) {
+  if (lock.repair() || !complete(root_node)) {
     Status done = co_await repair(op, old->ref, root_node, lock);
     if (!done) co_return done;
   }
@@ -246,14 +247,14 @@ Task<Status> BLink<K>::grow_root(Operation& op, std::uint8_t level, Cell cell, N
                     root.ref.address.raw() | root.level);
   if (Status swapped = co_await op.submit(swap); !swapped) {
     // Where nobody knows, the block may be the root.
-    if (swap[0].outcome == fabric::Outcome::kNotExecuted) node_.allocator().release(*block);
+    if (swap[0].outcome == fabric::Outcome::kNotExecuted) compute_node_.allocator().release(*block);
     co_return swapped;
   }
   if (swap[0].succeeded()) {
     counts_.root_growths.fetch_add(1, std::memory_order_relaxed);
     remember_root(root);
   } else {
-    node_.allocator().release(*block);
+    compute_node_.allocator().release(*block);
   }
   co_return co_await locks_.unlock(op, lock);
 }

@@ -191,76 +191,105 @@ Task<Result<Route<K>>> BLink<K>::route(Operation& op, View key, std::uint8_t lev
       op.count_retry();
       co_await op.worker().yield();
     }
-    Result<Root> start =
-        restarts > kRestartsBeforeRoot ? co_await read_root(op) : co_await root(op);
-    if (!start) co_return fail(start.error());
-    if (start->level < level) start = co_await read_root(op);
-    if (!start) co_return fail(start.error());
-    if (start->level < level) co_return fail(ErrorCode::kNotFound, "the tree has no such level");
+    Result<Root> root = co_await root_above(op, level, restarts > kRestartsBeforeRoot);
+    if (!root) co_return fail(root.error());
 
-    Route<K> route;
-    route.node = start->ref;
-    std::uint8_t at = start->level;
-    NodeRef left;  // where a step to the right came from; none where an entry named the node
+    Descent descent{key, strict, restarts, root->level, root->level};
+    descent.route.node = root->ref;
     bool restart = false;
-    while (at > level && !restart) {
-      NodeHandle<K> node(cache_.find(route.node), false);
-      const bool cached = static_cast<bool>(node);
-      if (!cached) {
-        Result<Loaded> loaded = co_await load(op, route.node, at);
-        if (!loaded) co_return fail(loaded.error());
-        if (loaded->outcome == LoadOutcome::kDead && left && restarts > kRestartsBeforeRoot) {
-          // Left as a sibling by a merger that died: finish its work.
-          Result<bool> healed = co_await heal(op, left, at);
-          if (!healed) co_return fail(healed.error());
-        }
-        if (loaded->outcome == LoadOutcome::kDead && !left && route.parent && route.fresh) {
-          // Its merger has not taken the entry out yet, or is dead: go around by the left, where
-          // one sees which.
-          const Owned separator(route.parent->key(route.slot));
-          Result<Route<K>> around = co_await this->route(op, separator, at, true);
-          if (!around) co_return fail(around.error());
-          route = std::move(*around);
-          continue;
-        }
-        if (loaded->outcome != LoadOutcome::kLoaded) {
-          misled(route);
-          restart = true;
-          continue;
-        }
-        node = std::move(loaded->node);
-      }
-      if (cached && !node->reaches(key, strict)) {  // outdated; or not, which a fresh one tells
-        cache_.erase(node->self());
-        continue;
-      }
-      if (!node->reaches(key, strict)) {  // a half-done split, or an outdated entry
-        if (at == start->level) forget_root();
-        if (route.parent && !route.fresh) cache_.erase(route.parent->self());
-        if ((route.fresh || !route.parent) && !route.unposted) {
-          const std::size_t end = node->count();  // where the high fence is
-          route.unposted = {at, node->sibling(), Owned(node->key(end)), node->cell(end)};
-        }
-        left = route.node;
-        route.node = node->sibling();
-        continue;
-      }
-      const std::size_t slot = node->find(key, strict);
-      if (slot == node->count()) {
-        misled(route);
-        cache_.erase(route.node);
-        restart = true;
-        continue;
-      }
-      route.node = node->child(slot);
-      route.slot = slot;
-      route.parent = std::move(node);
-      route.fresh = !cached;
-      left = NodeRef{};
-      --at;
+    while (descent.level > level && !restart) {
+      Result<bool> on = co_await step_down(op, descent);
+      if (!on) co_return fail(on.error());
+      restart = !*on;
     }
-    if (!restart) co_return std::move(route);
+    if (!restart) co_return std::move(descent.route);
   }
+}
+
+// The root, if there is such a level; known from before unless `anew`.
+template <class K>
+Task<Result<typename BLink<K>::Root>> BLink<K>::root_above(Operation& op, std::uint8_t level,
+                                                           bool anew) {
+  Result<Root> found = anew ? co_await read_root(op) : co_await root(op);
+  if (found && found->level < level) found = co_await read_root(op);
+  if (found && found->level < level) {
+    co_return fail(ErrorCode::kNotFound, "the tree has no such level");
+  }
+  co_return found;
+}
+
+// One node further: to a child, or to a sibling. False: restart.
+template <class K>
+Task<Result<bool>> BLink<K>::step_down(Operation& op, Descent& descent) {
+  Route<K>& route = descent.route;
+  NodeHandle<K> node(cache_.find(route.node), false);
+  const bool cached = static_cast<bool>(node);
+  if (!cached) {
+    Result<Loaded> loaded = co_await load(op, route.node, descent.level);
+    if (!loaded) co_return fail(loaded.error());
+    if (loaded->outcome != LoadOutcome::kLoaded) {
+      co_return co_await pass_dead(op, descent, loaded->outcome);
+    }
+    node = std::move(loaded->node);
+  }
+  if (!node->reaches(descent.key, descent.strict)) {
+    if (cached) {  // outdated; or not, which a fresh one tells
+      cache_.erase(node->self());
+    } else {
+      to_sibling(descent, *node.get());
+    }
+    co_return true;
+  }
+  const std::size_t slot = node->find(descent.key, descent.strict);
+  if (slot == node->count()) {
+    misled(route);
+    cache_.erase(route.node);
+    co_return false;
+  }
+  route.node = node->child(slot);
+  route.slot = slot;
+  route.parent = std::move(node);
+  route.fresh = !cached;
+  descent.left = NodeRef{};
+  --descent.level;
+  co_return true;
+}
+
+// A half-done split, or an outdated entry above: the key lies beyond the node.
+template <class K>
+void BLink<K>::to_sibling(Descent& descent, const CacheNode& node) {
+  Route<K>& route = descent.route;
+  if (descent.level == descent.root_level) forget_root();
+  if (route.parent && !route.fresh) cache_.erase(route.parent->self());
+  if ((route.fresh || !route.parent) && !route.unposted) {
+    const std::size_t end = node.count();  // where the high fence is
+    route.unposted = {descent.level, node.sibling(), Owned(node.key(end)), node.cell(end)};
+  }
+  descent.left = route.node;
+  route.node = node.sibling();
+}
+
+// The way led to a node that is not there any more. True: there is a way around it.
+template <class K>
+Task<Result<bool>> BLink<K>::pass_dead(Operation& op, Descent& descent, LoadOutcome outcome) {
+  Route<K>& route = descent.route;
+  const bool dead = outcome == LoadOutcome::kDead;
+  if (dead && descent.left && descent.restarts > kRestartsBeforeRoot) {
+    // Left as a sibling by a merger that died: finish its work.
+    Result<bool> finished = co_await finish_abandoned(op, descent.left, descent.level);
+    if (!finished) co_return finished;
+  }
+  if (dead && !descent.left && route.parent && route.fresh) {
+    // Its merger has not taken the entry out yet, or is dead: go around by the left, where one sees
+    // which.
+    const Owned separator(route.parent->key(route.slot));
+    Result<Route<K>> around = co_await this->route(op, separator, descent.level, true);
+    if (!around) co_return fail(around.error());
+    route = std::move(*around);
+    co_return true;
+  }
+  misled(route);
+  co_return false;
 }
 
 // --- Inner nodes into the cache ---
@@ -304,7 +333,7 @@ Task<Result<typename BLink<K>::Loaded>> BLink<K>::load(Operation& op, const Node
         co_return Loaded{LoadOutcome::kDead, {}};
       case Verdict::kGood: {
         if (node.has(kAbsorbing) || node.has(kLeaving)) {
-          Result<bool> helped = co_await heal(op, ref, level, Patience::kTry);
+          Result<bool> helped = co_await finish_abandoned(op, ref, level, IfLocked::kGiveUp);
           if (!helped) co_return fail(helped.error());
           if (*helped) break;  // look again
         }
@@ -320,8 +349,8 @@ Task<Result<typename BLink<K>::Loaded>> BLink<K>::load(Operation& op, const Node
     op.count_retry();
     co_await op.worker().yield();
     if (tries % kTornRetries == 0) {
-      Result<bool> healed = co_await heal(op, ref, level);
-      if (!healed) co_return fail(healed.error());
+      Result<bool> finished = co_await finish_abandoned(op, ref, level);
+      if (!finished) co_return fail(finished.error());
     }
   }
 }

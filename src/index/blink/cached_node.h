@@ -47,7 +47,7 @@ struct NodeCoding {
   std::uint8_t key_bytes = 0;
   std::uint8_t place_bytes = 0;
   std::uint8_t birth_bytes = 0;
-  std::uint8_t node_bits = 0;
+  std::uint8_t memory_node_bits = 0;
 
   static std::uint8_t bytes_for(std::uint64_t most) {
     return static_cast<std::uint8_t>((std::bit_width(most) + 7) / 8);
@@ -67,16 +67,16 @@ struct NodeCoding {
   static NodeCoding of(std::span<const InnerEntry<K>> entries) {
     NodeCoding coding;
     if (entries.empty()) return coding;
-    unsigned most_node = 0;
+    unsigned most_memory_node = 0;
     std::uint32_t most_birth = 0;
     coding.first_birth = ~std::uint32_t{0};
     for (const auto& [key, cell, child] : entries) {
-      most_node = std::max<unsigned>(most_node, child.address.node());
+      most_memory_node = std::max<unsigned>(most_memory_node, child.address.node());
       coding.first_birth = std::min(coding.first_birth, child.birth);
       most_birth = std::max(most_birth, child.birth);
     }
     coding.birth_bytes = bytes_for(most_birth - coding.first_birth);
-    coding.node_bits = static_cast<std::uint8_t>(std::bit_width(most_node));
+    coding.memory_node_bits = static_cast<std::uint8_t>(std::bit_width(most_memory_node));
     std::uint64_t most_place = 0;
     coding.first_place = ~std::uint64_t{0};
     for (const auto& [key, cell, child] : entries) {
@@ -90,11 +90,11 @@ struct NodeCoding {
 
   // A block's line and, below that, its memory node, so that few memory nodes cost few bits.
   std::uint64_t place_of(Address address) const {
-    return address.offset() / kLineBytes << node_bits | address.node();
+    return address.offset() / kLineBytes << memory_node_bits | address.node();
   }
   Address address_of(std::uint64_t place) const {
-    const std::uint64_t node = place & ((std::uint64_t{1} << node_bits) - 1);
-    return {static_cast<fabric::NodeId>(node), (place >> node_bits) * kLineBytes};
+    const std::uint64_t memory_node = place & ((std::uint64_t{1} << memory_node_bits) - 1);
+    return {static_cast<fabric::NodeId>(memory_node), (place >> memory_node_bits) * kLineBytes};
   }
   std::size_t child_bytes() const { return std::size_t{place_bytes} + birth_bytes; }
   NodeRef child(const std::byte* at) const {

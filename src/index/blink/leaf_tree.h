@@ -51,7 +51,7 @@ class LeafTree : public Tree, protected Leaves<K> {
   using Options = LeafTreeOptions<typename L::Geometry>;
 
   // `router`, if given, outlives the tree; else its own inner nodes are the router.
-  LeafTree(pool::ComputeNode& node, const pool::IndexRecord& record, const Options& options,
+  LeafTree(pool::ComputeNode& compute_node, const pool::IndexRecord& record, const Options& options,
            Router<K>* router = nullptr);
 
   // The leaves that the router names for the range are read in one batch; each is used as long as
@@ -252,7 +252,17 @@ class LeafTree : public Tree, protected Leaves<K> {
     std::vector<std::pair<Owned, NodeRef>> nodes;     // by low fence
     std::vector<std::pair<Owned, NodeRef>> children;  // entries, of inner levels
   };
+  struct Fences {
+    Owned low;
+    std::optional<Owned> high;
+  };
   Task<Result<Level>> walk_level(Operation& op, NodeRef first, std::uint8_t level);
+  Task<Status> check_header(Operation& op, const NodeRef& ref, Node<K> node, std::uint8_t level);
+  Task<Result<Fences>> check_fences(Operation& op, const NodeRef& ref, Node<K> node,
+                                    const Owned& expected_low);
+  Task<Status> check_inner(Operation& op, InnerNode<K> node, const Fences& fences,
+                           std::vector<std::pair<Owned, NodeRef>>& children);
+  Task<Status> check_leaf(Operation& op, L leaf, const Fences& fences);
   // What is left of an index that is being dropped.
   struct Remains {
     NodeRef next;  // the next node to be freed; none: all are
@@ -263,9 +273,8 @@ class LeafTree : public Tree, protected Leaves<K> {
   Task<Result<Remains>> read_remains(Operation& op);
   Task<Status> write_remains(Operation& op, const Remains& remains);
   Task<Result<Remains>> first_remains(Operation& op, std::uint8_t level);
+  Task<Result<std::vector<pool::Block>>> items_to_free(Operation& op, L leaf, bool doubled);
   Task<Status> destroy_next(Operation& op, Remains& remains);
-  Task<Status> check_leaf(Operation& op, L leaf, const Owned& low,
-                          const std::optional<Owned>& high);
 
   const Options options_;
   BLink<K> tree_;

@@ -29,70 +29,95 @@ Task<Result<typename LeafTree<K, L>::Level>> LeafTree<K, L>::walk_level(Operatio
     fabric::Batch batch(op.cost());
     batch.read(ref.address, buffer.data(), bytes);
     if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
-    Node<K> node(buffer.data(), bytes);
-    switch (tree_.judge(node, level, ref)) {
-      case Verdict::kGood:
-        break;
-      case Verdict::kTorn:
-        co_return corrupt_node(ref, level, "line versions disagree");
-      case Verdict::kDead:
-        co_return corrupt_node(ref, level, "dead, but reachable by its left neighbour");
-      case Verdict::kStale:
-        co_return corrupt_node(ref, level, "is not the node that its left neighbour means");
+    const Node<K> node(buffer.data(), bytes);
+    if (Status fine = co_await check_header(op, ref, node, level); !fine) {
+      co_return fail(fine.error());
     }
-    const auto owner = static_cast<pool::OwnerId>(node.lock_word() >> 32);
-    if (owner != 0 && !tree_.locks().shares_words()) {
-      // A dead owner's is taken over by the next who wants it.
-      Result<bool> gone = co_await tree_.node().membership().gone(op, owner);
-      if (!gone) co_return fail(gone.error());
-      if (!*gone) co_return corrupt_node(ref, level, "locked");
+    Result<Fences> fences = co_await check_fences(op, ref, node, expected_low);
+    if (!fences) co_return fail(fences.error());
+    Status content = level == 0 ? co_await check_leaf(op, leaf_at(buffer.data()), *fences)
+                                : co_await check_inner(op, InnerNode<K>(buffer.data(), bytes),
+                                                       *fences, walked.children);
+    if (!content && (level == 0 || content.error().code() == ErrorCode::kCorrupt)) {
+      co_return corrupt_node(ref, level, content.error().detail());
     }
-    if (node.has(kAbsorbing)) co_return corrupt_node(ref, level, "in the middle of a merge");
-    Result<Owned> low = co_await tree_.whole_key(op, node.low());
-    if (!low) co_return corrupt_node(ref, level, "low fence unreadable");
-    if (*low != expected_low)
-      co_return corrupt_node(ref, level, "low fence is not where its left ends");
-    std::optional<Owned> high;
-    if (node.has(kHasHigh)) {
-      Result<Owned> whole = co_await tree_.whole_key(op, node.high());
-      if (!whole) co_return corrupt_node(ref, level, "high fence unreadable");
-      if (!(*low < *whole)) co_return corrupt_node(ref, level, "fences out of order");
-      high = std::move(*whole);
-    }
-    if (high.has_value() != static_cast<bool>(node.sibling())) {
-      co_return corrupt_node(ref, level, "high fence and sibling disagree");
-    }
-    if (level == 0) {
-      Status leaf = co_await check_leaf(op, leaf_at(buffer.data()), *low, high);
-      if (!leaf) co_return corrupt_node(ref, level, leaf.error().detail());
-    } else {
-      auto entries = co_await tree_.entries(op, InnerNode<K>(buffer.data(), bytes));
-      if (!entries) co_return fail(entries.error());
-      if (!*entries) co_return corrupt_node(ref, level, "a separator is unreadable");
-      if ((*entries)->empty() || (*entries)->front().key != *low) {
-        co_return corrupt_node(ref, level, "does not start with an entry for its low fence");
-      }
-      for (const InnerEntry<K>& entry : **entries) {
-        walked.children.emplace_back(entry.key, entry.child);
-      }
-    }
-    walked.nodes.emplace_back(std::move(*low), ref);
+    if (!content) co_return fail(content.error());
+    walked.nodes.emplace_back(std::move(fences->low), ref);
     ref = node.sibling();
-    if (high) expected_low = std::move(*high);
+    if (fences->high) expected_low = std::move(*fences->high);
   }
   co_return std::move(walked);
 }
 
 template <class K, class L>
-Task<Status> LeafTree<K, L>::check_leaf(Operation& op, L leaf, const Owned& low,
-                                        const std::optional<Owned>& high) {
+Task<Status> LeafTree<K, L>::check_header(Operation& op, const NodeRef& ref, Node<K> node,
+                                          std::uint8_t level) {
+  switch (tree_.judge(node, level, ref)) {
+    case Verdict::kGood:
+      break;
+    case Verdict::kTorn:
+      co_return corrupt_node(ref, level, "line versions disagree");
+    case Verdict::kDead:
+      co_return corrupt_node(ref, level, "dead, but reachable by its left neighbour");
+    case Verdict::kStale:
+      co_return corrupt_node(ref, level, "is not the node that its left neighbour means");
+  }
+  const auto owner = static_cast<pool::OwnerId>(node.lock_word() >> 32);
+  if (owner != 0 && !tree_.locks().shares_words()) {
+    // A dead owner's is taken over by the next who wants it.
+    Result<bool> gone = co_await tree_.compute_node().membership().gone(op, owner);
+    if (!gone) co_return fail(gone.error());
+    if (!*gone) co_return corrupt_node(ref, level, "locked");
+  }
+  if (node.has(kAbsorbing)) co_return corrupt_node(ref, level, "in the middle of a merge");
+  co_return Status{};
+}
+
+template <class K, class L>
+Task<Result<typename LeafTree<K, L>::Fences>> LeafTree<K, L>::check_fences(
+    Operation& op, const NodeRef& ref, Node<K> node, const Owned& expected_low) {
+  const std::uint8_t level = node.level();
+  Result<Owned> low = co_await tree_.whole_key(op, node.low());
+  if (!low) co_return corrupt_node(ref, level, "low fence unreadable");
+  if (*low != expected_low) {
+    co_return corrupt_node(ref, level, "low fence is not where its left ends");
+  }
+  Fences fences{std::move(*low), {}};
+  if (node.has(kHasHigh)) {
+    Result<Owned> high = co_await tree_.whole_key(op, node.high());
+    if (!high) co_return corrupt_node(ref, level, "high fence unreadable");
+    if (!(fences.low < *high)) co_return corrupt_node(ref, level, "fences out of order");
+    fences.high = std::move(*high);
+  }
+  if (fences.high.has_value() != static_cast<bool>(node.sibling())) {
+    co_return corrupt_node(ref, level, "high fence and sibling disagree");
+  }
+  co_return std::move(fences);
+}
+
+// Appends the node's entries. Errors say what is wrong; the caller names the node.
+template <class K, class L>
+Task<Status> LeafTree<K, L>::check_inner(Operation& op, InnerNode<K> node, const Fences& fences,
+                                         std::vector<std::pair<Owned, NodeRef>>& children) {
+  auto entries = co_await tree_.entries(op, node);
+  if (!entries) co_return fail(entries.error());
+  if (!*entries) co_return fail(ErrorCode::kCorrupt, "a separator is unreadable");
+  if ((*entries)->empty() || (*entries)->front().key != fences.low) {
+    co_return fail(ErrorCode::kCorrupt, "does not start with an entry for its low fence");
+  }
+  for (const InnerEntry<K>& entry : **entries) children.emplace_back(entry.key, entry.child);
+  co_return Status{};
+}
+
+template <class K, class L>
+Task<Status> LeafTree<K, L>::check_leaf(Operation& op, L leaf, const Fences& fences) {
   Result<std::vector<KeyAt>> keys = co_await keys_of(op, leaf);
   if (!keys) co_return fail(keys.error());
   if (keys->size() != leaf.live()) co_return fail(ErrorCode::kCorrupt, "an entry is unreadable");
   if (Status fine = check_entries(leaf); !fine) co_return fine;
   for (std::size_t i = 0; i < keys->size(); ++i) {
     const Owned& key = (*keys)[i].key;
-    if (key < low || (high && !(key < *high))) {
+    if (key < fences.low || (fences.high && !(key < *fences.high))) {
       co_return fail(ErrorCode::kCorrupt, "an entry lies outside its fences");
     }
     if (i > 0 && key == (*keys)[i - 1].key) {

@@ -72,6 +72,23 @@ Task<Result<typename LeafTree<K, L>::Remains>> LeafTree<K, L>::first_remains(Ope
   co_return remains;
 }
 
+// The items that belong to a leaf alone. `doubled`: its entries stand in its left neighbour as
+// well.
+template <class K, class L>
+Task<Result<std::vector<pool::Block>>> LeafTree<K, L>::items_to_free(Operation& op, L leaf,
+                                                                     bool doubled) {
+  std::vector<pool::ItemPointer> items;
+  if (!doubled) {
+    // What a half-done split left twice is freed once.
+    if (Status purged = co_await purge(op, leaf); !purged) co_return fail(purged.error());
+    for (std::size_t slot = 0; slot < leaf.capacity(); ++slot) {
+      if (!leaf.empty(slot) && leaf.is_item(slot)) items.push_back(leaf.item(slot));
+    }
+  }
+  if (K::is_long(leaf.low())) items.push_back(K::item(leaf.low()));
+  co_return co_await item_blocks(op, items);
+}
+
 // Frees the next node with what belongs to it alone, and moves on.
 template <class K, class L>
 Task<Status> LeafTree<K, L>::destroy_next(Operation& op, Remains& remains) {
@@ -82,28 +99,19 @@ Task<Status> LeafTree<K, L>::destroy_next(Operation& op, Remains& remains) {
   fabric::Batch batch(op.cost());
   batch.read(ref.address, buffer.data(), bytes);
   if (Status read = co_await op.submit(batch); !read) co_return read;
-  Node<K> node(buffer.data(), bytes);
+  const Node<K> node(buffer.data(), bytes);
   if (tree_.judge(node, level, ref) == Verdict::kStale) {
     co_return corrupt_node(ref, level, "not a node of the index");
   }
   Remains after{node.sibling(), level, false};
   std::vector<pool::Block> blocks;
   if (level == 0) {
-    L leaf = leaf_at(buffer.data());
-    std::vector<pool::ItemPointer> items;
-    // What a half-done split or merge left twice is freed once.
-    const bool doubled = remains.absorbed || leaf.has(kDead);
-    after.absorbed = leaf.has(kAbsorbing);
-    Status purged;
-    if (!doubled) purged = co_await purge(op, leaf);
-    if (!purged) co_return purged;
-    for (std::size_t slot = 0; slot < leaf.capacity() && !doubled; ++slot) {
-      if (!leaf.empty(slot) && leaf.is_item(slot)) items.push_back(leaf.item(slot));
-    }
-    if (K::is_long(leaf.low())) items.push_back(K::item(leaf.low()));
-    Result<std::vector<pool::Block>> found = co_await item_blocks(op, items);
-    if (!found) co_return fail(found.error());
-    blocks = std::move(*found);
+    after.absorbed = node.has(kAbsorbing);
+    const bool doubled = remains.absorbed || node.has(kDead);
+    Result<std::vector<pool::Block>> items =
+        co_await items_to_free(op, leaf_at(buffer.data()), doubled);
+    if (!items) co_return fail(items.error());
+    blocks = std::move(*items);
   }
   const std::uint32_t version = tree_.newest_version(node, level);
   if (!after.next) {
@@ -116,7 +124,7 @@ Task<Status> LeafTree<K, L>::destroy_next(Operation& op, Remains& remains) {
       !written) {
     co_return written;
   }
-  for (const pool::Block& block : blocks) tree_.node().allocator().retire(block);
+  for (const pool::Block& block : blocks) tree_.compute_node().allocator().retire(block);
   tree_.retire(ref, level, version);
   remains = after;
   co_return Status{};

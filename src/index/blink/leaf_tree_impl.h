@@ -13,10 +13,10 @@
 namespace pando::index {
 
 template <class K, class L>
-LeafTree<K, L>::LeafTree(pool::ComputeNode& node, const pool::IndexRecord& record,
+LeafTree<K, L>::LeafTree(pool::ComputeNode& compute_node, const pool::IndexRecord& record,
                          const Options& options, Router<K>* router)
     : options_(options),
-      tree_(node, record, options.tree, *this),
+      tree_(compute_node, record, options.tree, *this),
       router_(router != nullptr ? *router : tree_),
       fill_(leaf_at(nullptr).capacity()) {}
 
@@ -126,7 +126,7 @@ Task<Status> LeafTree<K, L>::write_and_retire(Operation& op, fabric::Batch& batc
   const std::uint32_t incarnation =
       header ? reinterpret_cast<const pool::ItemHeader*>(header.data())->incarnation
              : known.view->incarnation;
-  tree_.node().allocator().retire(pool::item_block(had, incarnation));
+  tree_.compute_node().allocator().retire(pool::item_block(had, incarnation));
   co_return status;
 }
 

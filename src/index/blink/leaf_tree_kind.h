@@ -12,8 +12,8 @@
 
 namespace pando::index {
 
-// Index<K>: a Tree, made as Index<K>(node, record, options). Options: derived from LeafTreeOptions,
-// with parse(), spell() and settings().
+// Index<K>: a Tree, made as Index<K>(compute_node, record, options). Options: derived from
+// LeafTreeOptions, with parse(), spell() and settings().
 template <template <class K> class Index, class Options>
 class LeafTreeKind final : public Kind {
  public:
@@ -29,11 +29,12 @@ class LeafTreeKind final : public Kind {
     if (!parsed) return fail(parsed.error());
     return parsed->spell();
   }
-  Result<std::unique_ptr<Tree>> make(pool::ComputeNode& node, const pool::IndexRecord& record,
+  Result<std::unique_ptr<Tree>> make(pool::ComputeNode& compute_node,
+                                     const pool::IndexRecord& record,
                                      const IndexOptions& options) const override {
     Result<Options> parsed = Options::parse(options);
     if (!parsed) return fail(parsed.error());
-    const fabric::Caps& caps = node.fabric().caps();
+    const fabric::Caps& caps = compute_node.fabric().caps();
     if (!caps.line_atomic) {
       return fail(ErrorCode::kIncompatible,
                   fmt::format("{} needs a fabric that never tears a line", name_));
@@ -43,9 +44,9 @@ class LeafTreeKind final : public Kind {
                   "onchip_locks: the memory nodes have no on-chip memory");
     }
     if (options.key_type == KeyType::kInteger) {
-      return std::make_unique<Index<IntKeys>>(node, record, *parsed);
+      return std::make_unique<Index<IntKeys>>(compute_node, record, *parsed);
     }
-    return std::make_unique<Index<ByteKeys>>(node, record, *parsed);
+    return std::make_unique<Index<ByteKeys>>(compute_node, record, *parsed);
   }
 
  private:

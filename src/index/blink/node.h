@@ -217,11 +217,6 @@ class Node {
     }
     return has(kDead) ? Verdict::kDead : Verdict::kGood;
   }
-  Verdict judge(std::uint32_t index, std::uint8_t at_level, const NodeRef& ref) const {
-    const Verdict header = judge_header(index, at_level, ref);
-    if (header != Verdict::kGood) return header;
-    return versions_agree() ? Verdict::kGood : Verdict::kTorn;
-  }
   // No split or merge was left half done. Told by its content, not by its lock: the lock of one who
   // died may have been taken over by someone who was after another node (a former life of the
   // block; one that shares the lock word). REQUIRES: read under its lock.

@@ -34,16 +34,16 @@ class NodeCache final : public pool::Cache {
  public:
   using CacheNode = CachedNode<K>;
 
-  NodeCache(pool::ComputeNode& node, bool enabled) : node_(node) {
-    const std::uint64_t limit = node_.budget().limit();
+  NodeCache(pool::ComputeNode& compute_node, bool enabled) : compute_node_(compute_node) {
+    const std::uint64_t limit = compute_node_.budget().limit();
     if (!enabled || limit <= pool::Budget::kFloor) return;
     table_ = make_table(kFirstBuckets);
-    if (table_ != nullptr) node_.budget().add(*this);
+    if (table_ != nullptr) compute_node_.budget().add(*this);
   }
   ~NodeCache() override {  // REQUIRES: no reader left
     Table* const table = table_;
     if (table == nullptr) return;
-    node_.budget().remove(*this);
+    compute_node_.budget().remove(*this);
     for (Bucket& bucket : table->buckets) {
       for (auto& slot : bucket.slots) {
         if (CacheNode* node = pointer(slot.load(std::memory_order_relaxed))) free_accounted(node);
@@ -82,7 +82,7 @@ class NodeCache final : public pool::Cache {
   bool insert(CacheNode* node) {
     if (table_.load(std::memory_order_relaxed) == nullptr) return false;
     if (!make_room(node->bytes())) return false;
-    node->budget = &node_.budget();
+    node->budget = &compute_node_.budget();
     node_bytes_.fetch_add(node->bytes(), std::memory_order_relaxed);
     nodes_.fetch_add(1, std::memory_order_relaxed);
     const std::uint64_t hash = hash_of(node->self().address);
@@ -106,7 +106,7 @@ class NodeCache final : public pool::Cache {
         }
       }
     }
-    node_.limbo().collect();
+    compute_node_.limbo().collect();
     return evicted;
   }
 
@@ -120,7 +120,7 @@ class NodeCache final : public pool::Cache {
         }
       }
     }
-    node_.limbo().collect();
+    compute_node_.limbo().collect();
   }
 
   void erase(const NodeRef& ref) {
@@ -226,15 +226,16 @@ class NodeCache final : public pool::Cache {
       }
     }
     table_.store(larger, std::memory_order_release);
-    node_.limbo().defer(
+    compute_node_.limbo().defer(
         &table, [](pool::Limbo::Deferred* object) { free_table(static_cast<Table*>(object)); });
     return true;
   }
 
   Table* make_table(std::size_t count) {
-    if (!node_.budget().try_take(pool::Part::kNodeCache, Table::bytes(count))) return nullptr;
+    if (!compute_node_.budget().try_take(pool::Part::kNodeCache, Table::bytes(count)))
+      return nullptr;
     table_bytes_.store(Table::bytes(count), std::memory_order_relaxed);
-    return std::make_unique<Table>(node_.budget(), count).release();
+    return std::make_unique<Table>(compute_node_.budget(), count).release();
   }
   static void free_table(Table* table) {
     const std::unique_ptr<Table> freed(table);
@@ -249,9 +250,9 @@ class NodeCache final : public pool::Cache {
 
   bool make_room(std::size_t bytes) {
     for (int tries = 0; tries < 4; ++tries) {
-      if (node_.budget().try_take(pool::Part::kNodeCache, bytes)) return true;
+      if (compute_node_.budget().try_take(pool::Part::kNodeCache, bytes)) return true;
       evict_some(bytes);
-      node_.limbo().collect();
+      compute_node_.limbo().collect();
     }
     return false;
   }
@@ -284,7 +285,7 @@ class NodeCache final : public pool::Cache {
   void retire(CacheNode* node) {
     node_bytes_.fetch_sub(node->bytes(), std::memory_order_relaxed);
     nodes_.fetch_sub(1, std::memory_order_relaxed);
-    node_.limbo().defer(node, [](pool::Limbo::Deferred* object) {
+    compute_node_.limbo().defer(node, [](pool::Limbo::Deferred* object) {
       free_accounted(static_cast<CacheNode*>(object));
     });
   }
@@ -293,7 +294,7 @@ class NodeCache final : public pool::Cache {
     CacheNode::free_node(node);
   }
 
-  pool::ComputeNode& node_;
+  pool::ComputeNode& compute_node_;
   std::atomic<Table*> table_{nullptr};
   std::mutex growing_;
   std::atomic<std::size_t> hand_{0};

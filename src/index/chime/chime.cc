@@ -15,8 +15,8 @@ namespace pando::index::chime {
 
 namespace {
 
-std::size_t hotspot_bytes(pool::ComputeNode& node, const Options& options) {
-  const pool::Budget& budget = node.budget();
+std::size_t hotspot_bytes(pool::ComputeNode& compute_node, const Options& options) {
+  const pool::Budget& budget = compute_node.budget();
   const std::uint64_t used = budget.used();
   if (!options.speculation || used >= budget.limit()) return 0;
   return std::min<std::size_t>(options.hotspot_bytes, (budget.limit() - used) / 4);
@@ -25,17 +25,17 @@ std::size_t hotspot_bytes(pool::ComputeNode& node, const Options& options) {
 }  // namespace
 
 template <class K>
-Chime<K>::Chime(pool::ComputeNode& node, const pool::IndexRecord& record, const Options& options,
-                Router<K>* router)
-    : Base(node, record, options, router),
+Chime<K>::Chime(pool::ComputeNode& compute_node, const pool::IndexRecord& record,
+                const Options& options, Router<K>* router)
+    : Base(compute_node, record, options, router),
       options_(options),
-      hotspots_(node.budget(), node.limbo(), LineNumbers::of(node.fabric()),
-                hotspot_bytes(node, options)) {}
+      hotspots_(compute_node.budget(), compute_node.limbo(), LineNumbers::of(compute_node.fabric()),
+                hotspot_bytes(compute_node, options)) {}
 
 template <class K>
 void Chime<K>::initialize_leaf(Leaf<K> leaf, std::uint32_t incarnation, const Cell& low) const {
   Base::initialize_leaf(leaf, incarnation, low);
-  leaf.entomb();
+  leaf.clear_entries();
 }
 
 template <class K>

@@ -29,7 +29,7 @@ namespace pando::index::chime {
 template <class K>
 class Chime final : public LeafTree<K, Leaf<K>> {
  public:
-  Chime(pool::ComputeNode& node, const pool::IndexRecord& record, const Options& options,
+  Chime(pool::ComputeNode& compute_node, const pool::IndexRecord& record, const Options& options,
         Router<K>* router = nullptr);
 
   Task<Result<std::string>> get(Operation& op, Key key) override;
@@ -65,14 +65,14 @@ class Chime final : public LeafTree<K, Leaf<K>> {
   Task<Status> undo_insert(Operation& op, Node<K> leaf) override;
   Task<Status> purge(Operation& op, Node<K> leaf) override;
   bool intact(Node<K> leaf) const override { return leaf_at(leaf.bytes()).agrees(); }
-  bool settled(Node<K> leaf) const override { return leaf_at(leaf.bytes()).agrees(); }
+  bool complete(Node<K> leaf) const override { return leaf_at(leaf.bytes()).agrees(); }
   void set_version(Node<K> leaf, std::uint32_t version) const override {
     leaf_at(leaf.bytes()).set_version(version);
   }
   // Lines hold a part of their version only; but a writer is at most one ahead of the header.
   std::uint32_t newest_version(Node<K> leaf) const override { return leaf.version() + 1; }
   bool read_in_parts() const override { return true; }
-  void entomb(Node<K> leaf) const override { leaf_at(leaf.bytes()).entomb(); }
+  void clear_entries(Node<K> leaf) const override { leaf_at(leaf.bytes()).clear_entries(); }
   LockWord lock_word() const override { return LockWord::kNoted; }
   std::uint32_t note(Node<K> leaf) const override { return leaf_at(leaf.bytes()).vacancy(); }
   // LeafTree

@@ -20,16 +20,17 @@ LineNumbers LineNumbers::of(const fabric::Fabric& fabric) {
   // Nodes of any size may come: room for all ids, and as many lines as then have a number that
   // fits.
   if (fabric.may_grow()) {
-    return {.node_bits = std::bit_width(fabric::Fabric::kMaxGrown - 1), .bits = 64};
+    return {.memory_node_bits = std::bit_width(fabric::Fabric::kMaxGrown - 1), .bits = 64};
   }
-  const std::size_t nodes = fabric.node_count();
+  const std::size_t memory_nodes = fabric.node_count();
   std::uint64_t size = 0;
-  for (std::size_t node = 0; node < nodes; ++node) {
-    size = std::max(size, fabric.node_size(static_cast<fabric::NodeId>(node)));
+  for (std::size_t i = 0; i < memory_nodes; ++i) {
+    size = std::max(size, fabric.node_size(static_cast<fabric::NodeId>(i)));
   }
   LineNumbers lines;
-  lines.node_bits = static_cast<unsigned>(std::bit_width(nodes - 1));
-  lines.bits = lines.node_bits + static_cast<unsigned>(std::bit_width(size / fabric::kLineBytes));
+  lines.memory_node_bits = static_cast<unsigned>(std::bit_width(memory_nodes - 1));
+  lines.bits =
+      lines.memory_node_bits + static_cast<unsigned>(std::bit_width(size / fabric::kLineBytes));
   return lines;
 }
 

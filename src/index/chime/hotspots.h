@@ -35,12 +35,12 @@ namespace pando::index::chime {
 
 // The lines of all memory nodes, numbered: a line's number in its node and, below that, the node.
 struct LineNumbers {
-  unsigned node_bits = 0;
+  unsigned memory_node_bits = 0;
   unsigned bits = 0;  // of the largest number
 
   static LineNumbers of(const fabric::Fabric& fabric);
   std::uint64_t number(fabric::Address address) const {
-    return address.offset() / fabric::kLineBytes << node_bits | address.node();
+    return address.offset() / fabric::kLineBytes << memory_node_bits | address.node();
   }
 };
 

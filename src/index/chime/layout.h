@@ -408,7 +408,7 @@ class Leaf : public Node<K> {
     }
   }
   // A dead leaf has no entries. REQUIRES: the header is in place.
-  void entomb() {
+  void clear_entries() {
     std::memset(this->line(K::kHeaderLines), 0, this->size() - K::kHeaderLines * kLineBytes);
     set_version(Node<K>::version());
   }

@@ -35,22 +35,23 @@ NodeLock::~NodeLock() {
   if (held_ || local_) locks_.abandon(*this);
 }
 
-NodeLocks::NodeLocks(pool::ComputeNode& node, const LockOptions& options)
-    : node_(node), options_(options) {
-  node_.budget().take(pool::Part::kLockTable, bytes());
+NodeLocks::NodeLocks(pool::ComputeNode& compute_node, const LockOptions& options)
+    : compute_node_(compute_node), options_(options) {
+  compute_node_.budget().take(pool::Part::kLockTable, bytes());
 }
 
-NodeLocks::~NodeLocks() { node_.budget().give_back(pool::Part::kLockTable, bytes()); }
+NodeLocks::~NodeLocks() { compute_node_.budget().give_back(pool::Part::kLockTable, bytes()); }
 
 fabric::Address NodeLocks::word_for(fabric::Address node) const {
   if (!options_.on_chip) return node;
-  const std::uint64_t words = node_.fabric().caps().onchip_bytes / sizeof(std::uint64_t);
+  const std::uint64_t words = compute_node_.fabric().caps().onchip_bytes / sizeof(std::uint64_t);
   const std::uint64_t hash = (node.raw() * 0x9e3779b97f4a7c15u) >> 20;
   return {node.node(), fabric::Address::kOnChip + hash % words * sizeof(std::uint64_t)};
 }
 
 std::uint64_t NodeLocks::new_word() {
-  return (std::uint64_t{node_.membership().self()} << 32) | node_.abandoned_locks().next_sequence();
+  return (std::uint64_t{compute_node_.membership().self()} << 32) |
+         compute_node_.abandoned_locks().next_sequence();
 }
 
 Task<Status> NodeLocks::read(Operation& op, NodeLock& lock, const LockTarget& target) {
@@ -92,7 +93,7 @@ Task<Result<bool>> NodeLocks::attempt(Operation& op, NodeLock& lock, const LockT
   seen = swap.previous;
   const bool swapped =
       swap.outcome == fabric::Outcome::kExecuted && (swap.succeeded() || mutated(Mutant::kNoLock));
-  status = co_await settle(op, lock, target, std::move(status), swap, swapped);
+  status = co_await after_swap(op, lock, target, std::move(status), swap, swapped);
   if (!status) co_return fail(status.error());
   lock.repair_ = swapped && expected != 0;
   if (lock.repair_) takeovers_.fetch_add(1, std::memory_order_relaxed);
@@ -106,7 +107,7 @@ Task<Result<bool>> NodeLocks::attempt_noted(Operation& op, NodeLock& lock, const
   const std::uint64_t word = (unique & kOwnerMask) | ((unique << 24) & kSequenceMask);
   seen = word & kOwnerMask;
   // What one of us may have left there is as good as held: it hardly tells from ours.
-  if (node_.abandoned_locks().pending(lock.word_at_)) co_return false;
+  if (compute_node_.abandoned_locks().pending(lock.word_at_)) co_return false;
   for (std::uint64_t guess = expected;; guess = seen) {
     fabric::Batch batch(op.cost());
     load(batch, lock);
@@ -121,7 +122,7 @@ Task<Result<bool>> NodeLocks::attempt_noted(Operation& op, NodeLock& lock, const
     const bool swapped = swap.outcome == fabric::Outcome::kExecuted &&
                          (swap.succeeded() || (!swap.misguessed() && mutated(Mutant::kNoLock)));
     if (swapped) lock.word_ = word | (seen & ~kHolderMask);
-    status = co_await settle(op, lock, target, std::move(status), swap, swapped);
+    status = co_await after_swap(op, lock, target, std::move(status), swap, swapped);
     if (!status) co_return fail(status.error());
     if (!swapped && swap.misguessed() && !op.expired()) continue;
     const bool taken_over = (seen & kOwnerMask) != 0;
@@ -132,8 +133,8 @@ Task<Result<bool>> NodeLocks::attempt_noted(Operation& op, NodeLock& lock, const
 }
 
 // After the CAS: whether the lock is held, or may be; the node's READ where it does not go along.
-Task<Status> NodeLocks::settle(Operation& op, NodeLock& lock, const LockTarget& target,
-                               Status status, const fabric::Verb& swap, bool swapped) {
+Task<Status> NodeLocks::after_swap(Operation& op, NodeLock& lock, const LockTarget& target,
+                                   Status status, const fabric::Verb& swap, bool swapped) {
   if (status) lock.carried_bytes_ = 0;
   lock.held_ = swapped || (swap.outcome == fabric::Outcome::kIndeterminate &&
                            !mutated(Mutant::kForgottenLock));
@@ -148,7 +149,7 @@ Task<Status> NodeLocks::settle(Operation& op, NodeLock& lock, const LockTarget& 
 Task<Result<bool>> NodeLocks::owner_gone(Operation& op, std::uint64_t word) {
   const auto owner = static_cast<pool::OwnerId>(word >> 32);
   if (owner == 0 || mutated(Mutant::kNoTakeover)) co_return false;
-  co_return co_await node_.membership().gone(op, owner);
+  co_return co_await compute_node_.membership().gone(op, owner);
 }
 
 Task<Status> NodeLocks::lock(Operation& op, NodeLock& lock, LockTarget target) {
@@ -180,7 +181,7 @@ Task<Status> NodeLocks::lock(Operation& op, NodeLock& lock, LockTarget target) {
     if (*locked) co_return Status{};
     op.count_retry();
     // Nobody frees abandoned locks, or finds out who is dead, where housekeeping cannot.
-    if (Status healthy = node_.health(); !healthy) {
+    if (Status healthy = compute_node_.health(); !healthy) {
       let_go(lock);
       co_return healthy;
     }
@@ -194,7 +195,7 @@ Task<Status> NodeLocks::lock(Operation& op, NodeLock& lock, LockTarget target) {
       since = op.worker().now();
       tries = 0;
     }
-    if (op.worker().now() - since > node_.options().lease / 4) {
+    if (op.worker().now() - since > compute_node_.options().lease / 4) {
       Result<bool> gone = co_await owner_gone(op, seen);
       if (!gone) {
         let_go(lock);
@@ -296,11 +297,11 @@ void NodeLocks::let_go(NodeLock& lock) {
 
 void NodeLocks::hand_to_housekeeper(const NodeLock& lock) {
   if (lock.noted_) {
-    node_.abandoned_locks().add(lock.word_at_, lock.word_, kHolderMask, kUnfinished);
+    compute_node_.abandoned_locks().add(lock.word_at_, lock.word_, kHolderMask, kUnfinished);
   } else {
-    node_.abandoned_locks().add(lock.word_at_, lock.word_);
+    compute_node_.abandoned_locks().add(lock.word_at_, lock.word_);
   }
-  node_.kick();
+  compute_node_.kick();
 }
 
 // Gives up a lock whose word may or may not still be ours at the memory node. It is never handed

@@ -143,7 +143,7 @@ class NodeLock {
 
 class NodeLocks {
  public:
-  NodeLocks(pool::ComputeNode& node, const LockOptions& options);
+  NodeLocks(pool::ComputeNode& compute_node, const LockOptions& options);
   ~NodeLocks();
 
   // Locks and reads. Waits until the op's deadline (kTimeout). On error the lock is not held.
@@ -182,8 +182,8 @@ class NodeLocks {
                              std::uint64_t expected, std::uint64_t& seen);
   Task<Result<bool>> attempt_noted(Operation& op, NodeLock& lock, const LockTarget& target,
                                    std::uint64_t expected, std::uint64_t& seen);
-  Task<Status> settle(Operation& op, NodeLock& lock, const LockTarget& target, Status status,
-                      const fabric::Verb& swap, bool swapped);
+  Task<Status> after_swap(Operation& op, NodeLock& lock, const LockTarget& target, Status status,
+                          const fabric::Verb& swap, bool swapped);
   Task<Result<bool>> owner_gone(Operation& op, std::uint64_t word);
   Task<Status> read(Operation& op, NodeLock& lock, const LockTarget& target);
   Task<Status> submit_with_unlock(Operation& op, fabric::Batch& batch, NodeLock& lock);
@@ -194,7 +194,7 @@ class NodeLocks {
   void hand_to_housekeeper(const NodeLock& lock);
   void withdraw(NodeLock& lock);
 
-  pool::ComputeNode& node_;
+  pool::ComputeNode& compute_node_;
   const LockOptions options_;
   LocalLocks local_;
   std::atomic<std::uint64_t> takeovers_{0};
