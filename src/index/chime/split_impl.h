@@ -108,7 +108,7 @@ Task<Status> Chime<K>::take_out(Operation& op, const NodeRef& ref, Leaf<K> leaf,
   Result<std::vector<pool::Block>> blocks = co_await item_blocks(op, items);
   if (!blocks) co_return fail(blocks.error());
   if (Status done = co_await tree().repair(op, ref, leaf, lock); !done) co_return done;
-  for (const pool::Block& block : *blocks) tree().node().allocator().retire(block);
+  for (const pool::Block& block : *blocks) tree().compute_node().allocator().retire(block);
   co_return co_await tree().locks().unlock(op, lock);
 }
 
