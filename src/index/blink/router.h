@@ -4,11 +4,12 @@
 //
 // A route is a hint. Whoever follows it finds out at the leaf whether it was right (node.h), tells
 // the router where it was not (misled()), and goes the tree's own way then (BLink::read, lock). So
-// a router that is wrong costs round trips, never a wrong answer, if it keeps three promises:
-//  1. A reference that it names is, or once was, that of a leaf of the index: locks are taken by
-//  it.
-//  2. Where next_leaf() names a leaf for a key, the key lies below that leaf's low fence.
-//  3. A leaf that has a route's reference has the low fence that extent() says, and no other.
+// a router that is wrong costs round trips, never a wrong answer, if it keeps four promises:
+//  1. A reference that it names is, or once was, a leaf's of the index: locks are taken by it.
+//  2. No leaf that has the reference begins above the key. Readers look at the high fence alone: a
+//     B-link tree leads too far left, never too far right. A model has to know where leaves begin.
+//  3. Where next_leaf() names a leaf for a key, the key lies below that leaf's low fence.
+//  4. A leaf that has a route's reference has the low fence that extent() says, and no other.
 //
 // Thread-safe. A route is used within the operation that asked for it, whose epoch holds what the
 // router knows it by.

@@ -10,6 +10,11 @@
 
 namespace pando::index::sherman {
 
+template <class K>
+Sherman<K>::Sherman(pool::ComputeNode& compute_node, const pool::IndexRecord& record,
+                    const Options& options, Router<K>* router)
+    : Base(compute_node, record, options, router) {}
+
 template class Sherman<IntKeys>;
 template class Sherman<ByteKeys>;
 

@@ -32,7 +32,8 @@ class Sherman final : public LeafTree<K, Leaf<K>> {
   using Base = LeafTree<K, Leaf<K>>;
 
  public:
-  using Base::Base;
+  Sherman(pool::ComputeNode& compute_node, const pool::IndexRecord& record, const Options& options,
+          Router<K>* router = nullptr);
 
   Task<Result<std::string>> get(Operation& op, Key key) override;
   Task<Status> put(Operation& op, Key key, std::string_view value, PutMode mode) override;
