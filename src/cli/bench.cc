@@ -115,7 +115,7 @@ std::string describe(const Bench& bench) {
                                                bench.simulation->nodes, bench.simulation->preset)
                                  : lab::fabric_of(bench.pool_url);
   return fmt::format(
-      "{} {}{} keys, values of {}, {} compute node(s) with {}, {} client(s) with {} coroutine(s), "
+      "{} {}{} keys, values of {}, {} compute node(s) with {}, {} client(s) with {} task(s), "
       "{}\n",
       lab::human_count(run.keys), run.key_space.is_dense() ? "dense " : "",
       integers ? "integer" : "string", lab::human_bytes(static_cast<double>(run.value_size)),

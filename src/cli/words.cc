@@ -19,8 +19,10 @@ std::unexpected<Error> invalid(std::string_view option, std::string_view why) {
 }
 
 void reject_old_name(CLI::App& parser, const std::string& old, const std::string& name) {
-  const auto refuse = [name](const std::string&) { return "it is called " + name + " now"; };
-  parser.add_option(old)->group("")->check(refuse);
+  const auto refuse = [old, name](const std::string&) {
+    throw CLI::ValidationError(old, "it is called " + name + " now");
+  };
+  parser.add_option_function<std::string>(old, refuse)->group("");
 }
 
 std::vector<std::string> split(std::string_view text, char separator) {

@@ -98,7 +98,7 @@ TEST_P(Basic, AscendingDescendingAndShuffledFills) {
   }
 }
 
-PANDO_FOR_ALL_CASES(Basic);
+PANDO_FOR_ALL_CASES_OF_ONE_THREAD(Basic);
 
 }  // namespace
 }  // namespace pando::testing

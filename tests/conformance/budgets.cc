@@ -91,7 +91,7 @@ TEST_P(Budgets, IndexShareIsPartOfThePool) {
   EXPECT_LE(index.stats().compute.bytes, must(pool.stats()).compute.bytes);
 }
 
-PANDO_FOR_ALL_CASES(Budgets);
+PANDO_FOR_ALL_CASES_OF_ONE_THREAD(Budgets);
 
 }  // namespace
 }  // namespace pando::testing

@@ -176,7 +176,7 @@ TEST(ChurnFullSize, MillionKeysTenMillionOperations) {
   EXPECT_TRUE(succeeded(index.check()));
 }
 
-PANDO_FOR_ALL_CASES(Churn);
+PANDO_FOR_ALL_CASES_OF_ONE_THREAD(Churn);
 
 }  // namespace
 }  // namespace pando::testing

@@ -41,8 +41,7 @@ class Errors : public ConformanceTest {
   }
   // For what takes a step for each of many small values: less where steps are slow.
   static std::string_view size_for_small_values() {
-    if (fabric_slowdown > 1) return "2MiB";
-    return kSanitizerSlowdown > 1 ? "4MiB" : "16MiB";
+    return fabric_slowdown > 1 || kSanitizerSlowdown > 1 ? "2MiB" : "16MiB";
   }
   // Fills a pool, then asks for all, erases some, inserts again.
   void run_out_of_memory(std::size_t value_bytes, std::string_view size = "16MiB") {

@@ -126,7 +126,7 @@ TEST_P(HostileKeys, EveryPrefixOfOneKey) {
   EXPECT_TRUE(holds_exactly(index, model));
 }
 
-PANDO_FOR_ALL_CASES(HostileKeys);
+PANDO_FOR_ALL_CASES_OF_ONE_THREAD(HostileKeys);
 
 }  // namespace
 }  // namespace pando::testing

@@ -90,7 +90,7 @@ TEST_P(ModelTest, Waves) {
   }
 }
 
-PANDO_FOR_ALL_CASES(ModelTest);
+PANDO_FOR_ALL_CASES_OF_ONE_THREAD(ModelTest);
 
 }  // namespace
 }  // namespace pando::testing

@@ -92,7 +92,7 @@ TEST_P(MultiGet, SharesRoundTrips) {
   EXPECT_LT(cost.round_trips, keys.size() / 4);
 }
 
-PANDO_FOR_ALL_CASES(MultiGet);
+PANDO_FOR_ALL_CASES_OF_ONE_THREAD(MultiGet);
 
 }  // namespace
 }  // namespace pando::testing

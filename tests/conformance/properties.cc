@@ -266,7 +266,7 @@ TEST_P(Properties, ScanIsTheSortedSetOfKeys) {
   });
 }
 
-PANDO_FOR_ALL_CASES(Properties);
+PANDO_FOR_ALL_CASES_OF_ONE_THREAD(Properties);
 
 }  // namespace
 }  // namespace pando::testing

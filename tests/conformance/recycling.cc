@@ -56,7 +56,7 @@ TEST_P(Recycling, AnEmptiedPoolTakesValuesOfAnySize) {
   }
 }
 
-PANDO_FOR_ALL_CASES(Recycling);
+PANDO_FOR_ALL_CASES_OF_ONE_THREAD(Recycling);
 
 }  // namespace
 }  // namespace pando::testing

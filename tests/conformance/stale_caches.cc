@@ -151,7 +151,7 @@ TEST_P(StaleCaches, ComputeNodesComeAndGo) {
   EXPECT_TRUE(holds_numbers(index, 0, scaled(40, 10) * per_node));
 }
 
-PANDO_FOR_ALL_CASES(StaleCaches);
+PANDO_FOR_ALL_CASES_OF_ONE_THREAD(StaleCaches);
 
 }  // namespace
 }  // namespace pando::testing

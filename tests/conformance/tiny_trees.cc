@@ -83,7 +83,7 @@ TEST_P(TinyTrees, EmptiedTreeStartsOver) {
   }
 }
 
-PANDO_FOR_ALL_CASES(TinyTrees);
+PANDO_FOR_ALL_CASES_OF_ONE_THREAD(TinyTrees);
 
 }  // namespace
 }  // namespace pando::testing

@@ -81,7 +81,7 @@ TEST_P(Values, ReplacedBigValuesGiveMemoryBack) {
   }
 }
 
-PANDO_FOR_ALL_CASES(Values);
+PANDO_FOR_ALL_CASES_OF_ONE_THREAD(Values);
 
 }  // namespace
 }  // namespace pando::testing

@@ -1,4 +1,5 @@
-// What the conformance suite runs over: every index kind × key type × fabric.
+// What the conformance suite runs over: index kinds × key types × fabrics, of which docs/testing.md
+// says which are paired. `./pando test --all` (PANDO_TEST_ALL in the environment) has more of them.
 //
 // A new index or fabric is one added line in cases.cc; the whole suite then runs over it.
 #pragma once
@@ -37,6 +38,9 @@ std::ostream& operator<<(std::ostream& out, const IndexCase& index_case);
 // PANDO_TEST_CASES in the environment, a word such as "bytes" or several as in "chime+bytes", keeps
 // the cases whose name has them.
 std::vector<IndexCase> all_cases();
+// The same but under ThreadSanitizer, which has little to see where a test has no threads of its
+// own: one case an index.
+std::vector<IndexCase> cases_of_one_thread();
 std::string case_name(const ::testing::TestParamInfo<IndexCase>& info);
 
 }  // namespace pando::testing
@@ -44,4 +48,10 @@ std::string case_name(const ::testing::TestParamInfo<IndexCase>& info);
 // Runs all tests of a fixture over all cases.
 #define PANDO_FOR_ALL_CASES(Fixture)                                                         \
   INSTANTIATE_TEST_SUITE_P(All, Fixture, ::testing::ValuesIn(::pando::testing::all_cases()), \
+                           ::pando::testing::case_name)
+
+// The same for a fixture whose tests have one thread.
+#define PANDO_FOR_ALL_CASES_OF_ONE_THREAD(Fixture)                                       \
+  INSTANTIATE_TEST_SUITE_P(All, Fixture,                                                 \
+                           ::testing::ValuesIn(::pando::testing::cases_of_one_thread()), \
                            ::pando::testing::case_name)

@@ -12,13 +12,8 @@
 #include "api/state.h"
 #include "base/random.h"
 #include "fabric/sim/tcp_simulation.h"
-#include "lab/check/history.h"
-#include "lab/check/request.h"
-#include "lab/check/side_indexes.h"
-#include "lab/check/verb_watch.h"
+#include "lab/check/inspection.h"
 #include "pool/layout.h"
-#include "pool/memory/census.h"
-#include "pool/memory/ledger.h"
 #include "pool/memory/recycler.h"
 #include "pool/memory/shared_stack.h"
 #include <pando/pando.h>
@@ -34,43 +29,28 @@ using fabric::sim::kMillisecond;
 using fabric::sim::Simulation;
 using fabric::sim::Time;
 
-constexpr std::string_view kIndexName = "checked";
-constexpr std::chrono::milliseconds kLease{4};
 // Long: locks are not fair, and some seeds make a round trip last for a tenth of a millisecond.
 constexpr std::chrono::milliseconds kDeadline{500};
-constexpr Time kLeaseTime = static_cast<Time>(kLease.count()) * kMillisecond;
 constexpr Time kDeadlineTime = static_cast<Time>(kDeadline.count()) * kMillisecond;
 // From the last fault, or from the last operation that began, to the next, at most.
 constexpr Time kStuckAfter = 4 * kDeadlineTime;
 constexpr Time kFaultsWithin = 6 * kMillisecond;
-// From a death to its burial, at most: the lease is over, some look, and a fence may be slow.
-constexpr Time kBuried = 8 * kLeaseTime;
-// Runs and magazines that a compute node may have been taking when it died.
-constexpr std::uint64_t kTakenAtOnce = 8 * pool::kChunkBytes;
-// Of the plans' values and nodes.
-constexpr std::uint64_t kLargestBlock = 8 << 10;
 // Births count in 22 bits, versions in the lowest 14 of the same.
 constexpr std::uint32_t kLastBirth = (1u << 22) - 4;
 constexpr Time kLongestCut = 8 * kLeaseTime;
 constexpr unsigned kStruck = 2;  // at most, in a run
-// Of a history, before it is given up as too hard: a second or so.
-constexpr std::size_t kConfigurations = 300'000;
 
-class Scenario {
+class Scenario final : Inspection {
  public:
   Scenario(const CheckPlan& plan, CheckObserver* observer)
-      : plan_(plan),
-        random_(base::mix64(plan.seed, 2)),
-        observer_(observer),
-        watch_(observer),
-        recorder_([this](ErrorCode code) { return excused(code); }) {}
+      : Inspection(plan, observer, [this](ErrorCode code) { return excused(code); }) {}
 
   CheckOutcome run() {
     try {
       if (set_up()) {
         schedule_faults();
         work();
-        inspect();
+        inspect([this] { return add_node(); });
         sum_up();
       }
     } catch (const std::logic_error& stuck) {  // the engine's: a plain call that never ends
@@ -83,39 +63,6 @@ class Scenario {
   }
 
  private:
-  // A worker with its tasks, and the views that these use.
-  struct Crew {
-    explicit Crew(Worker made) : worker(std::move(made)) {}
-    Worker worker;
-    std::vector<RecordedIndex*> views;
-  };
-
-  struct Node {
-    Node(Pool opened, Index of) : pool(std::move(opened)), index(std::move(of)) {}
-
-    // Not any more: dead, or gone by itself.
-    bool absent() const { return held || left; }
-    const pool::Allocator& allocator() const { return api::Internals::of(*pool).node.allocator(); }
-
-    std::optional<Pool> pool;
-    std::optional<Index> index;
-    ClientId client = 0;
-    std::deque<RecordedIndex> views;
-    std::deque<Crew> crews;       // their tasks use the views
-    std::deque<Worker> builders;  // whose tasks are at side indexes
-    unsigned running = 0;         // tasks
-    bool held = false;            // dead
-    bool left = false;
-    bool retires = false;  // leaves when its clients have come to their end
-    bool over = false;     // it can do nothing any more, and the recorder knows
-    bool struck = false;   // by something that explains why it is taken for dead
-    // Of one that has left, what its allocator said last.
-    std::uint64_t allocated = 0;
-    std::uint64_t freed = 0;
-    std::uint64_t inherited = 0;
-    std::uint64_t held_bytes = 0;
-  };
-
   // Counts a task among its node's for as long as its frame lives.
   class Running {
    public:
@@ -134,9 +81,6 @@ class Scenario {
   std::uint64_t node_bytes() const {
     return (std::uint64_t{plan_.chunks} + 1) * pool::kChunkBytes;  // one for superblock and tables
   }
-  bool short_of_memory() const { return plan_.recyclings > 0; }
-
-  void problem(std::string what) { outcome_.problems.push_back(std::move(what)); }
 
   // ---- Setting up
 
@@ -229,8 +173,8 @@ class Scenario {
       api::Internals::of(*pool).node.allocator().begin_incarnations_at(kLastBirth);
       if (nodes_.empty() && !raise_tags(*pool)) return nullptr;
     }
-    auto index = nodes_.empty() ? pool->create_index(kIndexName, plan_.index)
-                                : pool->open_index(kIndexName, plan_.index);
+    auto index = nodes_.empty() ? pool->create_index(kCheckedIndex, plan_.index)
+                                : pool->open_index(kCheckedIndex, plan_.index);
     if (!index) {
       if (!excused(index.error().code())) complain("opening the index", index.error());
       return nullptr;
@@ -331,20 +275,6 @@ class Scenario {
     const Running running(node);
     const auto rounds = static_cast<unsigned>(2 + random.below(8));
     co_await side_indexes_->client(worker, random, rounds);
-  }
-
-  // Calls of unknown outcome are over where nothing of their compute node can happen any more.
-  void note_ends() {
-    for (Node& node : nodes_) {
-      const bool over = simulation_->is_fenced(node.client) || watch_.has_left(node.client);
-      if (over && !std::exchange(node.over, true)) recorder_.shut_out(node.client);
-      if (!recorder_.has_open(node.client)) continue;
-      if (over) {
-        recorder_.shut_out(node.client);
-      } else if (simulation_->nothing_under_way(node.client)) {
-        recorder_.nothing_under_way(node.client);
-      }
-    }
   }
 
   static bool is_answer(ErrorCode code) {
@@ -591,13 +521,6 @@ class Scenario {
     crew.views.clear();
   }
 
-  void dismiss_all(Node& node) {
-    node.builders.clear();
-    node.crews.clear();
-    for (RecordedIndex& view : node.views) view.abandon();
-    node.views.clear();
-  }
-
   void drop_workers() {
     for (Node* const node : std::exchange(dropping_, {})) {
       if (node->absent() || node->crews.empty() || simulation_->is_held(node->client)) continue;
@@ -650,7 +573,7 @@ class Scenario {
     cut_short_ += node.running;
     dismiss_all(node);
     node.index.reset();
-    node.inherited = node.allocator().recovered();
+    node.recovered = node.allocator().recovered();
     node.held_bytes = held_bytes(node.allocator());
     node.allocated = node.allocator().allocated();
     node.freed = node.allocator().freed();
@@ -706,243 +629,6 @@ class Scenario {
     }
   }
 
-  // ---- Inspecting
-
-  void let_time_pass(Time time) {
-    simulation_->engine().run_until([] { return false; }, simulation_->time() + time);
-  }
-
-  void inspect() {
-    if (outcome_.failed()) return;
-    // The dead are found out, and faults that are still to come have come and gone.
-    let_time_pass(kBuried);
-    while (simulation_->time() < last_fault_ + kBuried) let_time_pass(kLeaseTime);
-    faults_over_ = true;
-    for (const Node& node : nodes_) {
-      if (node.index) outcome_.coverage.add_index_counts(node.index->stats().counts);
-      for (const Crew& crew : node.crews) {
-        outcome_.coverage.retries += crew.worker.counters().retries;
-      }
-    }
-    Node* const inspector = lost_memory_ ? survivor() : add_node();
-    if (inspector == nullptr) return check_history();
-    RecordedIndex& view =
-        inspector->views.emplace_back(*inspector->index, recorder_, inspector->client);
-    for (const OwnedKey& key : requests_.universe())
-      look(*inspector, view, {.kind = RequestKind::kGet, .key = key});
-    // Each leaf is written, in any order: whatever was left half done there is found.
-    const base::Permutation order(requests_.universe().size(), random_.next());
-    for (std::size_t i = 0; i < requests_.universe().size(); ++i) {
-      const OwnedKey& key = requests_.universe()[order(i)];
-      look(*inspector, view,
-           {.kind = RequestKind::kPut, .key = key, .value = requests_.new_value()});
-    }
-    look_through(*inspector, view);
-    for (const OwnedKey& key : requests_.universe()) {
-      if (random_.below(2) == 0) look(*inspector, view, {.kind = RequestKind::kErase, .key = key});
-    }
-    look_through(*inspector, view);
-    // A newcomer, alone, learns only now whose locks may be left because they died.
-    let_time_pass(3 * kLeaseTime);
-    if (!lost_memory_) check_structure(*inspector);
-    check_history();
-    if (!lost_memory_) check_leaks(*inspector);
-    for (const Node& node : nodes_) {
-      if (node.struck || !simulation_->is_fenced(node.client)) continue;
-      problem(fmt::format("compute node {} was taken for dead, though nothing had happened to it",
-                          node.client));
-    }
-  }
-
-  // All keys, in parts that do not take longer than an operation may.
-  void look_through(const Node& inspector, RecordedIndex& view) {
-    constexpr std::size_t kPart = 1000;
-    for (std::size_t i = 0; i < requests_.universe().size(); i += kPart) {
-      look(inspector, view,
-           {.kind = RequestKind::kScan, .key = requests_.universe()[i], .limit = kPart + 1});
-    }
-  }
-
-  // By a plain call.
-  void look(const Node& inspector, RecordedIndex& view, const Request& request) {
-    note_ends();
-    RequestSpan span(observer_, *simulation_, inspector.client, view, request);
-    if (request.kind == RequestKind::kGet) span.end(view.get(request.key));
-    if (request.kind == RequestKind::kPut) span.end(view.put(request.key, request.value));
-    if (request.kind == RequestKind::kErase) span.end(view.erase(request.key));
-    if (request.kind == RequestKind::kScan)
-      span.end(view.scan(requests_.universe(), request.key, request.limit));
-  }
-
-  Node* survivor() {
-    for (Node& node : nodes_) {
-      if (!node.absent() && !simulation_->is_fenced(node.client)) return &node;
-    }
-    return nullptr;
-  }
-
-  void check_structure(Node& node) {
-    if (const Status sound = node.index->check(); !sound) {
-      problem("the structure: " + sound.error().message());
-    }
-  }
-
-  void check_history() {
-    const KeyedHistory history = recorder_.history();
-    outcome_.history = history.operations();
-    const Verdict verdict = history.check({.configurations = kConfigurations});
-    if (verdict.linearizable()) return;
-    if (verdict.kind == Verdict::Kind::kUndecided) {
-      ++outcome_.coverage.undecided;
-      return;
-    }
-    problem(verdict.explanation);
-    outcome_.suspect.emplace(verdict.key, history.of_key(verdict.key));
-  }
-
-  // Blocks that only the dead knew of are lost; none may be freed twice.
-  void check_leaks(Node& inspector) {
-    for (Node& node : nodes_) {
-      if (node.absent()) continue;
-      dismiss_all(node);
-      node.index.reset();
-    }
-    const auto wait = [this] { let_time_pass(2 * kLeaseTime); };
-    Status dropped = inspector.pool->drop_index(kIndexName);
-    for (int i = 0; i < 8 && !dropped && dropped.error().code() == ErrorCode::kBusy; ++i) {
-      wait();  // those who died unseen have yet to be found out
-      dropped = inspector.pool->drop_index(kIndexName);
-    }
-    if (!dropped) {
-      return problem("dropping the index: " + dropped.error().message());
-    }
-    if (plan_.faults.has(Fault::kIndexes)) side_indexes_->check(*inspector.pool, wait);
-    // A long list of retired blocks waits in blocks of its own, until its epoch is over.
-    for (int i = 0; i < 50 && unbalanced(); ++i) wait();
-    if (unbalanced()) {
-      problem(
-          fmt::format("{} blocks were allocated and {} freed, though the index is gone; {} tasks "
-                      "were dropped",
-                      allocated(), freed(), cut_short_));
-    }
-    count_memory(inspector);
-  }
-
-  // With the index gone, all memory is free, once, but for what faults may cost.
-  void count_memory(Node& inspector) {
-    let_time_pass(kBuried);  // what the dead held free is given back
-    std::vector<const pool::Allocator*> living;
-    for (const Node& node : nodes_) {
-      if (node.absent() || simulation_->is_fenced(node.client)) continue;
-      living.push_back(&node.allocator());
-    }
-    if (short_of_memory()) {  // all that there is
-      api::Internals::of(*inspector.pool).node.recycler().request();
-      let_time_pass(4 * kLeaseTime);
-    }
-    const auto count = [&] {
-      simulation_->set_instant(true);
-      simulation_->set_alone(true);
-      auto counted = api::Internals::of(*inspector.pool).run([&](pool::Operation& op) {
-        return pool::take_census(op, living);
-      });
-      simulation_->set_alone(false);
-      simulation_->set_instant(false);
-      return counted;
-    };
-    auto census = count();
-    for (int i = 0; i < 50 && !census && census.error().code() == ErrorCode::kBusy; ++i) {
-      let_time_pass(2 * kLeaseTime);  // memory is being recycled
-      census = count();
-    }
-    if (!census) return problem("counting free memory: " + census.error().message());
-    for (const std::string& twice : census->twice) problem(twice);
-    for (const std::string& unfinished : census->unfinished) problem(unfinished);
-    outcome_.coverage.lost_bytes += census->other;
-    for (const Node& node : nodes_) {
-      outcome_.coverage.recovered_blocks +=
-          node.pool ? node.allocator().recovered() : node.inherited;
-      if (node.pool) {
-        outcome_.coverage.recyclings += api::Internals::of(*node.pool).node.recycler().rounds();
-        outcome_.coverage.recycled_chunks +=
-            api::Internals::of(*node.pool).node.recycler().chunks();
-      }
-    }
-    if (const Losses most = may_be_lost(); census->other > most.bytes()) {
-      problem(fmt::format("{} bytes of far memory are lost, of which faults explain {}: {}",
-                          census->other, most.bytes(), most.describe()));
-    }
-  }
-
-  // What may be lost (allocator.h): what operations had in hand that were cut short or whose
-  // outcome is unknown, and what the dead held or were taking.
-  struct Losses {
-    std::uint64_t in_hand = 0;  // blocks that were allocated and never freed
-    std::uint64_t unknown = 0;  // runs and magazines that were perhaps taken or given
-    std::uint64_t dead = 0;     // compute nodes
-    std::uint64_t held = 0;     // bytes that these held free
-
-    std::uint64_t ledgers = 0;  // of which pages may have been lost
-
-    std::uint64_t bytes() const {
-      return ledgers * pool::Ledger::kMaxPages * sizeof(pool::LedgerPage) +
-             in_hand * kLargestBlock + unknown * pool::kChunkBytes + dead * kTakenAtOnce + held;
-    }
-    std::string describe() const {
-      return fmt::format(
-          "{} blocks in hand, {} runs or magazines and {} ledgers of unknown outcome, {} dead that "
-          "held {} bytes",
-          in_hand, unknown, ledgers, dead, held);
-    }
-  };
-
-  Losses may_be_lost() const {
-    Losses losses;
-    if (!lossy()) return losses;
-    losses.in_hand = allocated() - std::min(allocated(), freed());
-    losses.unknown = watch_.unknown_takings();
-    losses.ledgers = watch_.unknown_ledgers();
-    for (const Node& node : nodes_) {
-      if (!node.held && !simulation_->is_fenced(node.client)) continue;
-      ++losses.dead;
-      losses.held += node.pool ? held_bytes(node.allocator()) : node.held_bytes;
-    }
-    return losses;
-  }
-
-  static std::uint64_t held_bytes(const pool::Allocator& allocator) {
-    std::uint64_t bytes = 0;
-    for (const pool::FreeRun& run : allocator.held()) bytes += run.count * run.block.bytes();
-    return bytes;
-  }
-
-  // Whether any operation has ended in a way that may cost memory.
-  bool lossy() const { return broken() || cut_short_ > 0; }
-  bool broken() const {
-    const CheckCoverage& seen = outcome_.coverage;
-    return seen.kills + seen.pauses + seen.cuts + seen.restarts + seen.losses > 0;
-  }
-
-  // Blocks of the dead, and those of unknown outcome, are not given back; nor are those that the
-  // last WRITE of a dropped task was about to link or unlink: an item, a node, a separator.
-  bool unbalanced() const {
-    constexpr std::uint64_t kLastWrite = 3;
-    const std::uint64_t most = broken() ? allocated() : kLastWrite * cut_short_;
-    return freed() > allocated() || allocated() - freed() > most;
-  }
-
-  std::uint64_t allocated() const {
-    std::uint64_t sum = 0;
-    for (const Node& node : nodes_)
-      sum += node.pool ? node.allocator().allocated() : node.allocated;
-    return sum;
-  }
-  std::uint64_t freed() const {
-    std::uint64_t sum = 0;
-    for (const Node& node : nodes_) sum += node.pool ? node.allocator().freed() : node.freed;
-    return sum;
-  }
-
   void sum_up() {
     outcome_.time = simulation_->time();
     outcome_.coverage.runs = 1;
@@ -977,25 +663,11 @@ class Scenario {
     for (std::string& each : simulation_->left_behind()) problem(std::move(each));
   }
 
-  const CheckPlan& plan_;
-  Random random_;
-  RequestSource requests_{plan_, random_};
-  CheckObserver* const observer_;
-  VerbWatch watch_;
-  CheckOutcome outcome_;
-  HistoryRecorder recorder_;
   Random fates_{base::mix64(plan_.seed, 3)};  // for what came to be drawn later than the rest
-  std::unique_ptr<Simulation> simulation_;
-  std::optional<SideIndexes> side_indexes_;
-  std::deque<Node> nodes_;
   unsigned replacements_ = 0;
   unsigned visits_ = 0;  // of those who die on their way in
   std::vector<Node*> leaving_;
   std::vector<Node*> dropping_;
-  std::uint64_t cut_short_ = 0;  // tasks that were destroyed
-  bool lost_memory_ = false;
-  bool faults_over_ = true;  // until they are scheduled
-  Time last_fault_ = 0;
 };
 
 }  // namespace

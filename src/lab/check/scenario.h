@@ -13,7 +13,7 @@
 //  5. Where nothing broke and no task was cut short, no block is lost: with the index dropped, as
 //     many have been freed as were allocated, and all memory that was ever handed out is free or
 //     has a page of a ledger. Else no more is lost than each fault may cost (Losses in
-//     scenario.cc; how much it was, lost_bytes tells). No block is free twice, whatever has
+//     inspection.h; how much it was, lost_bytes tells). No block is free twice, whatever has
 //     happened.
 //  6. Further indexes (side_indexes.h) hold what was put into them, and their names are free again.
 //
