@@ -129,6 +129,8 @@ TEST(Seeds, ThatFailedOnce) {
       {880, "tear,cut,restart,leave", {}, "chime"},
       // A recycled chunk whose taking had an unknown outcome was not among what faults may cost.
       {2007071, "pause,cut", {1, 4, 1, 3, 10, 64}, "chime"},
+      // Who had been shut out of one memory node lived on, and never ended its recycling.
+      {2055134, "tear,delay,pause,restart,drop", {2, 3, 1, 1, 300, 1}},
   };
   for (const Found& found : all) {
     const CampaignReport report = run_seeds({.indexes = {found.index},
