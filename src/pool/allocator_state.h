@@ -112,7 +112,7 @@ struct Allocator::State {
   Task<Status> finish_ledger(Operation& op);
   std::size_t ledger_pages();
   Task<Status> inherit(Operation& op);
-  Task<void> settle_estates(Operation& op);
+  Task<Status> settle_estates(Operation& op);
   Task<Status> settle(Operation& op, std::uint64_t head, bool own);
   Task<Status> settle_class(Operation& op, std::span<const FoundPage> pages);
   Task<void> give(Operation& op, std::vector<FreeRun> runs);

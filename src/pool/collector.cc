@@ -181,10 +181,10 @@ void Allocator::State::requeue(std::span<const FreeRun> runs) {
 
 Task<Status> Allocator::collect(Operation& op) {
   Status tidied = co_await state_->tidy(op);
-  // Whatever of these cannot be done now is done later, and fails nobody.
-  co_await state_->settle_estates(op);
+  // Whatever of these cannot be done now is done later.
+  Status settled = co_await state_->settle_estates(op);
   co_await state_->keep_ledger(op);
-  co_return tidied;
+  co_return tidied ? settled : tidied;
 }
 
 Task<void> Allocator::tell(Operation& op) { return state_->keep_ledger(op); }

@@ -449,19 +449,20 @@ Task<Status> Allocator::State::inherit(Operation& op) {
   co_return settled;
 }
 
-Task<void> Allocator::State::settle_estates(Operation& op) {
+Task<Status> Allocator::State::settle_estates(Operation& op) {
   const task::TimePoint now = op.worker().now();
-  if (now < next_settling) co_return;
+  if (now < next_settling) co_return Status{};
   const task::Duration lease = node.options().lease;
   auto slot = co_await node.membership().take_estate(op);
   if (!slot || !*slot) {
     next_settling = now + lease / 4;
-    co_return;
+    co_return slot ? Status{} : fail(slot.error());
   }
   auto head = co_await read_ledger_word(op, **slot);
   Status done = head ? co_await settle(op, *head, false) : fail(head.error());
   if (done) done = co_await node.membership().settled(op, **slot);
   if (!done) next_settling = now + lease;  // a memory node does not answer
+  co_return done;
 }
 
 // What cannot be settled now is left as it is; the error says why. `own`: the pages that list
