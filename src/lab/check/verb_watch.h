@@ -37,8 +37,8 @@ class VerbWatch final : public fabric::sim::TraceSink {
   }
   // Called when a client has given up its own slot.
   void on_leaving(std::function<void(fabric::ClientId)> action) { leaving_ = std::move(action); }
-  // Called when a verb of a client takes effect that the client does not wait for any more.
-  void on_late(std::function<void(fabric::ClientId, fabric::Address)> action) {
+  // Called when a verb has taken effect that its client does not wait for any more.
+  void on_late(std::function<void(const fabric::sim::LateVerb&)> action) {
     late_ = std::move(action);
   }
   // Atomics of unknown outcome on words that hand out memory: chunks and shared stacks.
@@ -56,8 +56,8 @@ class VerbWatch final : public fabric::sim::TraceSink {
     }
     if (observer_ != nullptr) observer_->verb(traced);
   }
-  void late(fabric::ClientId client, const fabric::Verb& verb) override {
-    if (late_) late_(client, verb.target);
+  void late(const fabric::sim::LateVerb& late) override {
+    if (late_) late_(late);
   }
 
  private:
@@ -125,7 +125,7 @@ class VerbWatch final : public fabric::sim::TraceSink {
   std::function<void(fabric::ClientId)> settling_;
   std::function<void(fabric::ClientId)> recycling_;
   std::function<void(fabric::ClientId)> leaving_;
-  std::function<void(fabric::ClientId, fabric::Address)> late_;
+  std::function<void(const fabric::sim::LateVerb&)> late_;
   std::set<fabric::ClientId> left_;
   std::uint64_t unknown_takings_ = 0;
   std::uint64_t unknown_ledgers_ = 0;
