@@ -102,6 +102,7 @@ struct LateVerb {
   // The word there, where it is just one: what it was and what it is now.
   std::uint64_t before = 0;
   std::uint64_t after = 0;
+  std::uint64_t note = 0;  // what doubted() said of it
 };
 
 class TraceSink {
@@ -109,7 +110,9 @@ class TraceSink {
   virtual ~TraceSink() = default;
   // The verbs of a batch, in order, when it ends.
   virtual void verb(const TracedVerb& verb) = 0;
-  // When it has taken effect.
+  // Verbs of a client may come late from now on: who posted them is still there. To be noted.
+  virtual std::uint64_t doubted(ClientId /*client*/) { return 0; }
+  // When one has taken effect.
   virtual void late(const LateVerb& /*late*/) {}
 };
 

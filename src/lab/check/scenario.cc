@@ -97,6 +97,8 @@ class Scenario {
     // Not any more: dead, or gone by itself.
     bool absent() const { return held || left; }
     const pool::Allocator& allocator() const { return pool->state().node.allocator(); }
+    // The global one, as far as it has seen it; 0 where it has left.
+    std::uint64_t epoch() const { return pool ? pool->state().node.epochs().current() : 0; }
 
     std::optional<Pool> pool;
     std::optional<Index> index;
@@ -183,6 +185,10 @@ class Scenario {
       if (!simulation_->haunts(client)) return;
       problem(fmt::format("compute node {} has left, though verbs of it may yet happen", client));
     });
+    watch_.on_doubt([this](ClientId client) {
+      const auto node = std::ranges::find(nodes_, client, &Node::client);
+      return node == nodes_.end() ? 0 : node->epoch();
+    });
     watch_.on_late([this](const fabric::sim::LateVerb& late) { look_at_late(late); });
     let_time_pass(kLeaseTime / 2);  // they have been there for a while, and told what they hold
     for (Node& node : nodes_) start(node);
@@ -192,6 +198,7 @@ class Scenario {
   // What a verb may yet change is not to be used again, but by its own client, which can do so only
   // by a verb that settles it. Locks are another matter: late_lock.h.
   void look_at_late(const fabric::sim::LateVerb& late) {
+    look_at_epoch(late);
     for (const Node& node : nodes_) {
       if (node.client == late.client || node.absent() || simulation_->is_fenced(node.client)) {
         continue;
@@ -201,6 +208,20 @@ class Scenario {
           fmt::format("a verb of compute node {} changes memory node {}, offset {:#x}, which "
                       "compute node {} holds free",
                       late.client, late.at.node(), late.at.offset(), node.client));
+    }
+  }
+
+  // A verb that may come late holds its operation's epoch p until it has come (pool/unsettled.h),
+  // so that nobody sees more than p + 1. p is no more than its compute node had seen when it came
+  // to be in doubt. Of those who were coming in then nothing is known.
+  void look_at_epoch(const fabric::sim::LateVerb& late) {
+    if (late.note == 0) return;
+    for (const Node& node : nodes_) {
+      if (node.epoch() <= late.note + 1) continue;
+      return problem(
+          fmt::format("a verb of compute node {} changes memory node {}, offset {:#x}, in epoch "
+                      "{}, though it has been in doubt since epoch {}",
+                      late.client, late.at.node(), late.at.offset(), node.epoch(), late.note));
     }
   }
 

@@ -41,6 +41,10 @@ class VerbWatch final : public fabric::sim::TraceSink {
   void on_late(std::function<void(const fabric::sim::LateVerb&)> action) {
     late_ = std::move(action);
   }
+  // Called when verbs of a client may come late from now on. What it says is the late verb's note.
+  void on_doubt(std::function<std::uint64_t(fabric::ClientId)> action) {
+    doubted_ = std::move(action);
+  }
   // Atomics of unknown outcome on words that hand out memory: chunks and shared stacks.
   std::uint64_t unknown_takings() const { return unknown_takings_; }
   // WRITEs that failed where a slot's ledger begins: pages that may not be part of it.
@@ -55,6 +59,9 @@ class VerbWatch final : public fabric::sim::TraceSink {
       look_at_chunks(traced.client, *traced.verb);
     }
     if (observer_ != nullptr) observer_->verb(traced);
+  }
+  std::uint64_t doubted(fabric::ClientId client) override {
+    return doubted_ ? doubted_(client) : 0;
   }
   void late(const fabric::sim::LateVerb& late) override {
     if (late_) late_(late);
@@ -125,6 +132,7 @@ class VerbWatch final : public fabric::sim::TraceSink {
   std::function<void(fabric::ClientId)> settling_;
   std::function<void(fabric::ClientId)> recycling_;
   std::function<void(fabric::ClientId)> leaving_;
+  std::function<std::uint64_t(fabric::ClientId)> doubted_;
   std::function<void(const fabric::sim::LateVerb&)> late_;
   std::set<fabric::ClientId> left_;
   std::uint64_t unknown_takings_ = 0;
