@@ -135,6 +135,12 @@ TEST(Seeds, ThatFailedOnce) {
       {2007071, "pause,cut", {1, 4, 1, 3, 10, 64}, "chime"},
       // Who had been shut out of one memory node lived on, and never ended its recycling.
       {2055134, "tear,delay,pause,restart,drop", {2, 3, 1, 1, 300, 1}},
+      // A lock that was taken, or taken back, late and by an old pointer, in a node that was free.
+      {2005755, "tear,cut", {2, 4, 1, 1, 56, 64}},
+      {2057395, "tear,delay,cut,restart,drop,atomics", {2, 3, 1, 1, 300, 128}},
+      {2065479, "delay,pause,cut,drop", {3, 2, 2, 2, 60, 64}},
+      {2085853, "tear,delay,cut", {2, 4, 1, 2, 60, 64}},
+      {2097380, "cut,restart,drop,atomics", {2, 4, 1, 1, 300, 128}},
   };
   for (const Found& found : all) {
     const CampaignReport report = run_seeds({.indexes = {found.index},

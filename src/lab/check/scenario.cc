@@ -13,6 +13,7 @@
 #include "base/random.h"
 #include "fabric/sim/tcp_simulation.h"
 #include "lab/check/history.h"
+#include "lab/check/late_lock.h"
 #include "lab/check/request.h"
 #include "lab/check/side_indexes.h"
 #include "lab/check/verb_watch.h"
@@ -96,10 +97,13 @@ class Scenario {
     // Not any more: dead, or gone by itself.
     bool absent() const { return held || left; }
     const pool::Allocator& allocator() const { return pool->state().node.allocator(); }
+    // The global one, as far as it has seen it; 0 where it has left.
+    std::uint64_t epoch() const { return pool ? pool->state().node.epochs().current() : 0; }
 
     std::optional<Pool> pool;
     std::optional<Index> index;
     ClientId client = 0;
+    pool::OwnerId owner = 0;  // what its lock words name
     std::deque<RecordedIndex> views;
     std::deque<Crew> crews;       // their tasks use the views
     std::deque<Worker> builders;  // whose tasks are at side indexes
@@ -181,23 +185,54 @@ class Scenario {
       if (!simulation_->haunts(client)) return;
       problem(fmt::format("compute node {} has left, though verbs of it may yet happen", client));
     });
-    watch_.on_late([this](ClientId client, fabric::Address at) { look_at_late(client, at); });
+    watch_.on_doubt([this](ClientId client) {
+      const auto node = std::ranges::find(nodes_, client, &Node::client);
+      return node == nodes_.end() ? 0 : node->epoch();
+    });
+    watch_.on_late([this](const fabric::sim::LateVerb& late) { look_at_late(late); });
     let_time_pass(kLeaseTime / 2);  // they have been there for a while, and told what they hold
     for (Node& node : nodes_) start(node);
     return true;
   }
 
   // What a verb may yet change is not to be used again, but by its own client, which can do so only
-  // by a verb that settles it.
-  void look_at_late(ClientId client, fabric::Address at) {
+  // by a verb that settles it. Locks are another matter: late_lock.h.
+  void look_at_late(const fabric::sim::LateVerb& late) {
+    look_at_epoch(late);
     for (const Node& node : nodes_) {
-      if (node.client == client || node.absent() || simulation_->is_fenced(node.client)) continue;
-      if (!node.allocator().may_reuse(at)) continue;
+      if (node.client == late.client || node.absent() || simulation_->is_fenced(node.client)) {
+        continue;
+      }
+      if (!node.allocator().may_reuse(late.at) || only_locks(late, node)) continue;
       problem(
           fmt::format("a verb of compute node {} changes memory node {}, offset {:#x}, which "
                       "compute node {} holds free",
-                      client, at.node(), at.offset(), node.client));
+                      late.client, late.at.node(), late.at.offset(), node.client));
     }
+  }
+
+  // A verb that may come late holds its operation's epoch p until it has come (pool/unsettled.h),
+  // so that nobody sees more than p + 1. p is no more than its compute node had seen when it came
+  // to be in doubt. Of those who were coming in then nothing is known.
+  void look_at_epoch(const fabric::sim::LateVerb& late) {
+    if (late.note == 0) return;
+    for (const Node& node : nodes_) {
+      if (node.epoch() <= late.note + 1) continue;
+      return problem(
+          fmt::format("a verb of compute node {} changes memory node {}, offset {:#x}, in epoch "
+                      "{}, though it has been in doubt since epoch {}",
+                      late.client, late.at.node(), late.at.offset(), node.epoch(), late.note));
+    }
+  }
+
+  bool only_locks(const fabric::sim::LateVerb& late, const Node& holder) const {
+    const auto self = std::ranges::find(nodes_, late.client, &Node::client);
+    if (self == nodes_.end() || !at_free_lock(late.at, holder.allocator().held())) return false;
+    return locks_harmlessly(late, self->owner, [this](pool::OwnerId owner) {
+      return std::ranges::any_of(nodes_, [&](const Node& node) {
+        return node.owner == owner && !node.left && !simulation_->is_fenced(node.client);
+      });
+    });
   }
 
   bool complain(std::string_view what, const Error& error) {
@@ -237,6 +272,7 @@ class Scenario {
     }
     Node& node = nodes_.emplace_back(std::move(*pool), std::move(*index));
     node.client = client;
+    node.owner = node.pool->state().node.membership().self();
     return &node;
   }
 

@@ -37,9 +37,13 @@ class VerbWatch final : public fabric::sim::TraceSink {
   }
   // Called when a client has given up its own slot.
   void on_leaving(std::function<void(fabric::ClientId)> action) { leaving_ = std::move(action); }
-  // Called when a verb of a client takes effect that the client does not wait for any more.
-  void on_late(std::function<void(fabric::ClientId, fabric::Address)> action) {
+  // Called when a verb has taken effect that its client does not wait for any more.
+  void on_late(std::function<void(const fabric::sim::LateVerb&)> action) {
     late_ = std::move(action);
+  }
+  // Called when verbs of a client may come late from now on. What it says is the late verb's note.
+  void on_doubt(std::function<std::uint64_t(fabric::ClientId)> action) {
+    doubted_ = std::move(action);
   }
   // By atomics of unknown outcome on words that hand out memory: chunks, and magazines of shared
   // stacks.
@@ -57,8 +61,11 @@ class VerbWatch final : public fabric::sim::TraceSink {
     }
     if (observer_ != nullptr) observer_->verb(traced);
   }
-  void late(fabric::ClientId client, const fabric::Verb& verb) override {
-    if (late_) late_(client, verb.target);
+  std::uint64_t doubted(fabric::ClientId client) override {
+    return doubted_ ? doubted_(client) : 0;
+  }
+  void late(const fabric::sim::LateVerb& late) override {
+    if (late_) late_(late);
   }
 
  private:
@@ -148,7 +155,8 @@ class VerbWatch final : public fabric::sim::TraceSink {
   std::function<void(fabric::ClientId)> settling_;
   std::function<void(fabric::ClientId)> recycling_;
   std::function<void(fabric::ClientId)> leaving_;
-  std::function<void(fabric::ClientId, fabric::Address)> late_;
+  std::function<std::uint64_t(fabric::ClientId)> doubted_;
+  std::function<void(const fabric::sim::LateVerb&)> late_;
   std::set<fabric::ClientId> left_;
   std::uint64_t unknown_takings_ = 0;
   std::uint64_t unknown_ledgers_ = 0;
