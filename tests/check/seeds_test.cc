@@ -127,6 +127,9 @@ TEST(Seeds, ThatFailedOnce) {
       // What was retired was lost at a close, where a full pool had no room to list it.
       {880, "tear,cut,restart,leave", {}},
       {880, "tear,cut,restart,leave", {}, "chime"},
+      {2025144, "tear,pause,leave,drop,atomics", {1, 2, 3, 1, 60, 8}},
+      {2030417, "tear,delay,leave,drop", {1, 4, 3, 3, 10, 128}, "chime"},
+      {2052660, "tear,delay,kill,cut,leave", {1, 2, 2, 2, 300, 1}},
       // A recycled chunk whose taking had an unknown outcome was not among what faults may cost.
       {2007071, "pause,cut", {1, 4, 1, 3, 10, 64}, "chime"},
       // Who had been shut out of one memory node lived on, and never ended its recycling.
