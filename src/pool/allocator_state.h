@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -139,6 +140,8 @@ struct Allocator::State {
   Ledger ledger;
 
   // The housekeeper's alone.
+  std::uint64_t unlisted = 0;  // bytes that the last draft had no page for
+  const std::shared_ptr<std::uint64_t> left_behind = std::make_shared<std::uint64_t>(0);
   std::size_t page_limit = Ledger::kUsualPages;
   std::uint64_t chain = 0;   // the first page of this compute node's slot
   bool chain_known = false;  // it was read

@@ -55,6 +55,7 @@ Task<Status> ComputeNode::open(Session& session) {
       (void)co_await membership_.leave(op, true);  // a predecessor's ledger is still there
       co_return all;
     }
+    co_await allocator_.take_first_pages(op);
   }
   last_success_ = session.worker().now();
   co_return Status{};

@@ -191,14 +191,21 @@ Task<void> Allocator::State::keep_ledger(Operation& op) {
   untold.store(false, std::memory_order_relaxed);
   for (;;) {
     auto lacking = co_await write_ledger(op);
-    if (!lacking || *lacking == 0 || op.worker().now() < next_growth) co_return;
-    const std::size_t room = page_limit - std::min(page_limit, ledger_pages());
-    if (room == 0) co_return;
-    if (Status grown = co_await grow_ledger(op, std::min(room, *lacking)); !grown) {
+    if (!lacking) co_return;
+    const std::size_t pages = ledger_pages();
+    const std::size_t wanted = std::min(
+        page_limit, std::max(pages + *lacking, inherited ? Ledger::kFirstPages : std::size_t{0}));
+    if (wanted <= pages || op.worker().now() < next_growth) co_return;
+    if (Status grown = co_await grow_ledger(op, wanted - pages); !grown) {
       next_growth = op.worker().now() + node.options().lease;  // there may be no room
       co_return;
     }
   }
+}
+
+Task<void> Allocator::take_first_pages(Operation& op) {
+  const auto head = co_await read_ledger_word(op, owner_slot(state_->node.membership().self()));
+  if (head && *head == 0) co_await state_->keep_ledger(op);
 }
 
 Task<bool> Allocator::tell_all(Operation& op) {
@@ -241,8 +248,8 @@ struct Allocator::State::Draft {
   std::vector<Ledger::Mark> unneeded;
 };
 
-// Drafts of the classes that have changed. `lacking`: pages that there are too few. REQUIRES:
-// mutex.
+// Drafts of the classes that have changed. `lacking`: pages that there are too few; unlisted has
+// the bytes. REQUIRES: mutex.
 std::vector<Allocator::State::Draft> Allocator::State::draft(std::size_t& lacking) {
   std::map<std::size_t, Draft> drafts;
   for (std::size_t i = 0; i < kClasses; ++i) {
@@ -254,13 +261,19 @@ std::vector<Allocator::State::Draft> Allocator::State::draft(std::size_t& lackin
     made.size_class = size_class;
     for (const FreeRun& run : free.held(kind, size_class)) made.rows.push_back({.run = run});
   }
+  unlisted = 0;
   if (drafts.empty()) return {};
   std::size_t room = page_limit * LedgerPage::kEntries;
   retired.for_each([&](const Block& block, std::uint64_t stamp) {
     const auto of_class = drafts.find(class_index(block.kind, block.size_class));
     if (of_class == drafts.end()) return true;
+    if (room == 0) {
+      unlisted += block.bytes();
+      return true;
+    }
     of_class->second.rows.push_back({.run = {.block = block}, .retired = stamp != 0});
-    return --room > 0;
+    --room;
+    return true;
   });
 
   std::vector<Draft> all;
@@ -274,6 +287,9 @@ std::vector<Allocator::State::Draft> Allocator::State::draft(std::size_t& lackin
     }
     if (made.pages.size() < needed) {
       lacking += needed - made.pages.size();
+      for (std::size_t i = made.pages.size() * LedgerPage::kEntries; i < made.rows.size(); ++i) {
+        unlisted += made.rows[i].run.count * made.rows[i].run.block.bytes();
+      }
       if (ledger.size() < page_limit) free.touch(made.kind, made.size_class);
     }
     made.unneeded = ledger.marks(made.kind, made.size_class);
@@ -326,7 +342,7 @@ Task<Result<std::size_t>> Allocator::State::write_ledger(Operation& op) {
   co_return lacking;
 }
 
-// So many more pages, before the others.
+// So many more pages, before the others, or as many of them as there are.
 Task<Status> Allocator::State::grow_ledger(Operation& op, std::size_t count) {
   std::vector<FreeRun> blocks;
   bool fetched = false;
@@ -335,6 +351,10 @@ Task<Status> Allocator::State::grow_ledger(Operation& op, std::size_t count) {
     if (!block) {
       fetched = true;
       auto refilled = co_await refill(op, BlockKind::kPage, kPageClass);
+      if (!refilled && !blocks.empty() && refilled.error().code() == ErrorCode::kOutOfMemory) {
+        count = blocks.size();
+        break;
+      }
       if (!refilled) {
         requeue(blocks);
         co_return fail(refilled.error());
@@ -418,6 +438,7 @@ Task<Status> Allocator::State::finish_ledger(Operation& op) {
   for (;;) {
     const auto lacking = co_await write_ledger(op);
     if (!lacking) co_return fail(lacking.error());
+    *left_behind = unlisted;
     const std::size_t room = page_limit - std::min(page_limit, ledger_pages());
     if (*lacking == 0 || room == 0) co_return Status{};
     if (Status grown = co_await grow_ledger(op, std::min(room, *lacking)); !grown) co_return grown;
@@ -425,6 +446,7 @@ Task<Status> Allocator::State::finish_ledger(Operation& op) {
 }
 
 Task<Status> Allocator::State::close_ledger(Operation& op) {
+  *left_behind = 0;
   std::vector<Ledger::Mark> marks;
   {
     const std::scoped_lock lock(mutex);

@@ -127,6 +127,9 @@ TEST(Seeds, ThatFailedOnce) {
       // What was retired was lost at a close, where a full pool had no room to list it.
       {880, "tear,cut,restart,leave", {}},
       {880, "tear,cut,restart,leave", {}, "chime"},
+      {2025144, "tear,pause,leave,drop,atomics", {1, 2, 3, 1, 60, 8}},
+      {2030417, "tear,delay,leave,drop", {1, 4, 3, 3, 10, 128}, "chime"},
+      {2052660, "tear,delay,kill,cut,leave", {1, 2, 2, 2, 300, 1}},
       // A split was finished for the dead after its new key had been seen to be missing.
       {2104514, "tear,kill,pause,leave", {3, 3, 1, 3, 17, 64}, "chime"},
       {2071694, "tear,delay,kill,leave,drop", {2, 2, 3, 3, 30, 64}, "chime"},

@@ -118,6 +118,7 @@ class Scenario {
     std::uint64_t freed = 0;
     std::uint64_t inherited = 0;
     std::uint64_t held_bytes = 0;
+    std::shared_ptr<const std::uint64_t> left_behind;  // what it could not list
   };
 
   // Counts a task among its node's for as long as its frame lives.
@@ -276,17 +277,20 @@ class Scenario {
     return &node;
   }
 
-  // Of the shared stacks, which are empty yet.
+  // Of the shared stacks, which nobody else uses yet.
   bool raise_tags(Pool& pool) {
     const auto write = [this](pool::Operation& op) -> Task<Status> {
       static constexpr std::uint64_t kLastTag = ((std::uint64_t{1} << 22) - 2) << 42;
-      for (unsigned node = 0; node < plan_.memory_nodes; ++node) {
+      for (std::size_t i = 0; i < plan_.memory_nodes * pool::kClasses; ++i) {
+        const std::size_t of_class = i % pool::kClasses;
+        const fabric::Address stack =
+            pool::stack_address(static_cast<NodeId>(i / pool::kClasses), pool::kind_at(of_class),
+                                pool::size_class_at(of_class));
+        const auto word = co_await pool::read_word(op, stack);
+        if (!word) co_return fail(word.error());
+        const std::uint64_t raised = kLastTag | pool::stack_place(*word);
         fabric::Batch batch;
-        for (std::size_t i = 0; i < pool::kClasses; ++i) {
-          batch.write_word(pool::stack_address(static_cast<NodeId>(node), pool::kind_at(i),
-                                               pool::size_class_at(i)),
-                           &kLastTag);
-        }
+        batch.write_word(stack, &raised);
         if (Status written = co_await op.submit(batch); !written) co_return written;
       }
       co_return Status{};
@@ -689,6 +693,7 @@ class Scenario {
     node.held_bytes = held_bytes(node.allocator());
     node.allocated = node.allocator().allocated();
     node.freed = node.allocator().freed();
+    node.left_behind = node.allocator().left_behind();
     node.pool.reset();
     note_fault(kLeaseTime, fmt::format("compute node {} is gone", node.client));
   }
@@ -910,27 +915,29 @@ class Scenario {
   // What may be lost (allocator.h): what operations had in hand that were cut short or whose
   // outcome is unknown, and what the dead held or were taking.
   struct Losses {
-    std::uint64_t in_hand = 0;  // blocks that were allocated and never freed
-    std::uint64_t unknown = 0;  // runs and magazines that were perhaps taken or given
-    std::uint64_t dead = 0;     // compute nodes
-    std::uint64_t held = 0;     // bytes that these held free
-
-    std::uint64_t ledgers = 0;  // of which pages may have been lost
+    std::uint64_t in_hand = 0;   // blocks that were allocated and never freed
+    std::uint64_t unknown = 0;   // runs and magazines that were perhaps taken or given
+    std::uint64_t dead = 0;      // compute nodes
+    std::uint64_t held = 0;      // bytes that these held free
+    std::uint64_t ledgers = 0;   // of which pages may have been lost
+    std::uint64_t unlisted = 0;  // bytes that those who left a full pool had no room to list
 
     std::uint64_t bytes() const {
       return ledgers * pool::Ledger::kMaxPages * sizeof(pool::LedgerPage) +
-             in_hand * kLargestBlock + unknown * pool::kChunkBytes + dead * kTakenAtOnce + held;
+             in_hand * kLargestBlock + unknown * pool::kChunkBytes + dead * kTakenAtOnce + held +
+             unlisted;
     }
     std::string describe() const {
       return fmt::format(
           "{} blocks in hand, {} runs or magazines and {} ledgers of unknown outcome, {} dead that "
-          "held {} bytes",
-          in_hand, unknown, ledgers, dead, held);
+          "held {} bytes, {} bytes that a full pool had no room to list",
+          in_hand, unknown, ledgers, dead, held, unlisted);
     }
   };
 
   Losses may_be_lost() const {
     Losses losses;
+    for (const Node& node : nodes_) losses.unlisted += node.left_behind ? *node.left_behind : 0;
     if (!lossy()) return losses;
     losses.in_hand = allocated() - std::min(allocated(), freed());
     losses.unknown = watch_.unknown_takings();
