@@ -22,6 +22,10 @@ constexpr std::size_t kCloseRounds = 100;
 // How long it waits for memory nodes that do not answer, before it is a death.
 constexpr int kQuiesceLeases = 4;
 
+bool is_fenced(const Status& status) {
+  return !status && status.error().code() == ErrorCode::kFenced;
+}
+
 }  // namespace
 
 ComputeNode::ComputeNode(std::unique_ptr<fabric::Fabric> fabric, const PoolOptions& options)
@@ -52,6 +56,7 @@ Task<Status> ComputeNode::open(Session& session) {
       (void)co_await membership_.leave(op, true);  // a predecessor's ledger is still there
       co_return all;
     }
+    co_await allocator_.take_first_pages(op);
   }
   const base::MutexLock lock(mutex_);
   last_success_ = session.worker().now();
@@ -174,18 +179,25 @@ void ComputeNode::remove_session(Session* session) {
 // Each part whatever became of the others: a memory node that does not answer must not keep locks,
 // or calls that wait for them, at another one. What could not be done is done the next time; only
 // the pool's tables, which the beat needs, are needed by all.
+//
+// Who has been shut out of one memory node is being buried, by one who could not reach the others
+// or died at it. If its heart beat on, nobody would end that, and what it holds there (a lock, the
+// recycling) would be held for good.
 Task<Status> ComputeNode::upkeep(Session& session) {
   Operation op(session);
   co_await allocator_.update_ledger(
       op);  // first: until then what was taken dies with this compute node
-  Status beat = co_await membership_.beat_and_look_after(op);
-  if (!beat && beat.error().code() == ErrorCode::kFenced) co_return beat;
+  const Status beat = co_await membership_.beat_and_look_after(op);
+  if (is_fenced(beat)) co_return beat;
   co_await memory_nodes_.look(op);
-  (void)co_await abandoned_locks_.take_back(op);
-  (void)co_await in_doubt_.resolve(op);
+  const Status freed = co_await abandoned_locks_.take_back(op);
+  const Status resolved = co_await in_doubt_.resolve(op);
   (void)co_await catalogue_.tidy(op);
-  (void)co_await allocator_.collect(op);
-  co_await recycler_->look(op);
+  const Status collected = co_await allocator_.collect(op);
+  const Status recycled = co_await recycler_->look(op);
+  for (const Status& each : {freed, resolved, collected, recycled}) {
+    if (is_fenced(each)) co_return each;
+  }
   co_return beat;
 }
 
@@ -207,7 +219,7 @@ Task<void> ComputeNode::housekeeping(Session& session) {
     at_upkeep_ = false;
     limbo_.collect();
     note(done, worker.now());
-    if (!done && done.error().code() == ErrorCode::kFenced) stopping_.store(true);  // for good
+    if (is_fenced(done)) stopping_.store(true);  // for good
     if (stopping_.load()) break;
     const bool content = epochs_.current() >= membership_.wanted();
     if (!done || (content && !recycler_->active())) {
@@ -251,8 +263,7 @@ void ComputeNode::kick() {
 // once nothing has worked for a lease. Being fenced is for good, and so is the loss of the tables.
 void ComputeNode::note(const Status& done, task::TimePoint now) {
   const auto for_good = [](const Status& status) {
-    return !status && (status.error().code() == ErrorCode::kFenced ||
-                       status.error().code() == ErrorCode::kDataLost);
+    return is_fenced(status) || (!status && status.error().code() == ErrorCode::kDataLost);
   };
   const base::MutexLock lock(mutex_);
   if (for_good(health_)) return;

@@ -127,10 +127,23 @@ TEST(Seeds, ThatFailedOnce) {
       // What was retired was lost at a close, where a full pool had no room to list it.
       {880, "tear,cut,restart,leave", {}},
       {880, "tear,cut,restart,leave", {}, "chime"},
+      {2025144, "tear,pause,leave,drop,atomics", {1, 2, 3, 1, 60, 8}},
+      {2030417, "tear,delay,leave,drop", {1, 4, 3, 3, 10, 128}, "chime"},
+      {2052660, "tear,delay,kill,cut,leave", {1, 2, 2, 2, 300, 1}},
       // A split was finished for the dead after its new key had been seen to be missing.
       {2104514, "tear,kill,pause,leave", {3, 3, 1, 3, 17, 64}, "chime"},
       {2071694, "tear,delay,kill,leave,drop", {2, 2, 3, 3, 30, 64}, "chime"},
       {2056557, "tear,kill", {1, 2, 3, 2, 300, 64}, "chime"},
+      // A recycled chunk whose taking had an unknown outcome was not among what faults may cost.
+      {2007071, "pause,cut", {1, 4, 1, 3, 10, 64}, "chime"},
+      // Who had been shut out of one memory node lived on, and never ended its recycling.
+      {2055134, "tear,delay,pause,restart,drop", {2, 3, 1, 1, 300, 1}},
+      // A lock that was taken, or taken back, late and by an old pointer, in a node that was free.
+      {2005755, "tear,cut", {2, 4, 1, 1, 56, 64}},
+      {2057395, "tear,delay,cut,restart,drop,atomics", {2, 3, 1, 1, 300, 128}},
+      {2065479, "delay,pause,cut,drop", {3, 2, 2, 2, 60, 64}},
+      {2085853, "tear,delay,cut", {2, 4, 1, 2, 60, 64}},
+      {2097380, "cut,restart,drop,atomics", {2, 4, 1, 1, 300, 128}},
   };
   for (const Found& found : all) {
     const CampaignReport report = run_seeds({.indexes = {found.index},

@@ -107,10 +107,10 @@ TEST(SeedsOverTcp, WhoClosesWhileLinksBreakIsForgotten) {
 
 // Nothing may silently stop being tried.
 TEST(SeedsOverTcp, CoverEverythingThatCanBecomeOfAConnection) {
-  CampaignOptions options{.indexes = {"sherman"}, .first_seed = 1, .last_seed = 200};
+  CampaignOptions options{.indexes = {"sherman"}, .first_seed = 1, .last_seed = 400};
   options.jobs = std::max(2u, std::thread::hardware_concurrency());
   const CampaignReport report = run_over_tcp(options);
-  ASSERT_EQ(report.runs, 200u) << failures_of(report);
+  ASSERT_EQ(report.runs, 400u) << failures_of(report);
   const CheckCoverage& covered = report.coverage.front();
   const fabric::sim::SocketCoverage& sockets = covered.fabric.sockets;
   const std::vector<std::pair<const char*, std::uint64_t>> counts = {

@@ -196,7 +196,7 @@ TEST(Stats, AddUp) {
   ASSERT_EQ(stats.memory_nodes.size(), 2u);
   EXPECT_EQ(stats.memory_nodes[0].size, 4 * kMiB);
   EXPECT_EQ(stats.remote_bytes(),
-            first_chunk_of(0, 4 * kMiB) + first_chunk_of(1, 4 * kMiB) + kChunkBytes);
+            first_chunk_of(0, 4 * kMiB) + first_chunk_of(1, 4 * kMiB) + 2 * kChunkBytes);
   EXPECT_EQ(stats.blocks_allocated, 1u);
   EXPECT_EQ(stats.housekeeping, Counters{});
   EXPECT_GE(stats.operations.round_trips, cost.round_trips + 5);

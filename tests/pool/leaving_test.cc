@@ -1,4 +1,6 @@
 // Leaving: what ComputeNode::close() proves before it gives its slot up.
+#include <array>
+
 #include "cluster.h"
 #include "pool/membership/membership.h"
 #include "pool/memory/census.h"
@@ -35,6 +37,22 @@ class Leaving : public ::testing::Test {
       co_return co_await on.submit(what);
     };
     return member.run(submit(op, batch));
+  }
+
+  // In the end, and none of it twice.
+  static void expect_all_free(Member& alone) {
+    const auto census = [&] {
+      const std::vector<const Allocator*> living = {&alone.node->allocator()};
+      Operation op(*alone.session);
+      return alone.run(take_census(op, living)).value();
+    };
+    for (int i = 0; i < 200 && census().other > 0; ++i) {
+      alone.move_epochs(Epochs::kGrace);
+      ASSERT_TRUE(alone.collect());
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+    EXPECT_EQ(census().other, 0u);
+    EXPECT_TRUE(census().twice.empty());
   }
 
   Cluster cluster_{16 * kMiB, 2};
@@ -144,19 +162,33 @@ TEST_F(Leaving, WhatIsRetiredIsLeftForOthers) {
     EXPECT_EQ(slot_of(owner), SlotState::kDead);
   }
   reading.reset();
-  const auto census = [&] {
-    const std::vector<const Allocator*> living = {&onlooker_.node->allocator()};
-    Operation op(*onlooker_.session);
-    return onlooker_.run(take_census(op, living)).value();
-  };
-  for (int i = 0; i < 200 && census().other > 0; ++i) {
-    onlooker_.move_epochs(Epochs::kGrace);
-    ASSERT_TRUE(onlooker_.collect());
-    std::this_thread::sleep_for(milliseconds(10));
-  }
-  EXPECT_EQ(census().other, 0u);
-  EXPECT_TRUE(census().twice.empty());
+  expect_all_free(onlooker_);
   EXPECT_GE(onlooker_.node->allocator().recovered(), kBlocks);
+}
+
+// The same where there is no room for a list when it leaves: its pages have been there from the
+// start.
+TEST_F(Leaving, WhatIsRetiredIsLeftForOthersInAFullPool) {
+  Cluster full(4 * kMiB);
+  Member onlooker = full.join();
+  auto reading = std::make_unique<Operation>(*onlooker.session);
+  Member leaver = full.join();
+  std::vector<Block> retired;
+  for (const std::size_t bytes : std::to_array<std::size_t>({100, 600, 1500, 4000})) {
+    for (int i = 0; i < 20; ++i) {
+      retired.push_back(leaver.allocate(BlockKind::kItem, bytes).value());
+    }
+  }
+  std::vector<Block> filling;
+  while (auto block = onlooker.allocate(BlockKind::kItem, 100'000)) filling.push_back(*block);
+  for (const Block& block : retired) leaver.node->allocator().retire(block);
+  const auto left_behind = leaver.node->allocator().left_behind();
+  ASSERT_TRUE(leaver.close());
+  EXPECT_EQ(*left_behind, 0u);
+  for (const Block& block : filling) onlooker.node->allocator().release(block);
+  reading.reset();
+  expect_all_free(onlooker);
+  EXPECT_EQ(onlooker.node->allocator().recovered(), retired.size());
 }
 
 }  // namespace

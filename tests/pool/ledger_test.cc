@@ -239,6 +239,7 @@ TEST_F(Deaths, WhatWasGivenAwaySinceIsNotGivenAgain) {
     for (const Block& block : blocks) victim.node->allocator().release(block);
     ASSERT_TRUE(upkeep(victim, clock_));
     ASSERT_TRUE(victim.collect());  // idle by now: keeps but a list
+    ASSERT_TRUE(upkeep(victim, clock_));  // and tells it
     // The other has them in hand, and has not begun.
     for (int i = 0; i < 300; ++i) ASSERT_TRUE(survivor.allocate(BlockKind::kItem, 200));
   }

@@ -47,6 +47,7 @@ struct Ghost {
   std::uint64_t flight = 0;    // its serial
   std::uint64_t left = 0;      // when it was left: the serial of the last flight by then
   bool lasting = false;        // lives long
+  std::uint64_t note = 0;      // the trace's
   std::vector<Remains> steps;  // in order
   std::size_t next = 0;
 };
@@ -391,7 +392,8 @@ class Adversary final : public Network, private EventHandler {
                 .serial = ++ghosts_seen_,
                 .flight = flight.serial,
                 .left = cluster_.last_serial(),
-                .lasting = fates_.below(2) == 0};
+                .lasting = fates_.below(2) == 0,
+                .note = cluster_.trace != nullptr ? cluster_.trace->doubted(flight.client->id) : 0};
     for (std::size_t i = flight.next_step; i < flight.steps.size(); ++i) {
       const Step& step = flight.steps[i];
       Verb& verb = (*flight.batch)[step.verb];
@@ -434,17 +436,27 @@ class Adversary final : public Network, private EventHandler {
     Ghost::Remains& step = ghost.steps[ghost.next++];
     MemoryNode& node = cluster_.nodes[ghost.node];
     ++cluster_.coverage.late;
-    if (cluster_.trace != nullptr) cluster_.trace->late(ghost.client->id, step.verb);
-    if (step.verb.kind == VerbKind::kWrite) {
-      std::memcpy(node.at(step.verb.target.offset()) + step.begin, step.bytes.data(),
-                  step.bytes.size());
+    const bool atomic = is_atomic(step.verb.kind);
+    LateVerb late{.client = ghost.client->id,
+                  .verb = &step.verb,
+                  .at = step.verb.target + step.begin,
+                  .length = atomic ? step.verb.length : step.end - step.begin,
+                  .note = ghost.note};
+    std::byte* const place = node.at(late.at.offset());
+    const bool word = late.length == sizeof(late.before);
+    if (!atomic) {
+      if (word) std::memcpy(&late.before, place, sizeof(late.before));
+      std::memcpy(place, step.bytes.data(), step.bytes.size());
     } else {
       // At one moment: a gap would outlive the verb that ends it.
       store_pending([&](const Pending& each) {
         return each.node == ghost.node && each.offset == step.verb.target.offset();
       });
       execute(node, step.verb);
+      late.before = step.verb.previous;
     }
+    if (word) std::memcpy(&late.after, place, sizeof(late.after));
+    if (cluster_.trace != nullptr) cluster_.trace->late(late);
   }
 
   // A verb of that flight is about to be executed at the node: what its client had left there when

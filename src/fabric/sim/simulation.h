@@ -93,13 +93,27 @@ struct TracedVerb {
   const Counters* account = nullptr;  // whose operation it is part of, if anyone's: Batch::cost()
 };
 
+// A WRITE or an atomic, or a part of it, that took effect though its batch had ended.
+struct LateVerb {
+  ClientId client = 0;
+  const Verb* verb = nullptr;
+  Address at;  // where the part begins
+  std::uint32_t length = 0;
+  // The word there, where it is just one: what it was and what it is now.
+  std::uint64_t before = 0;
+  std::uint64_t after = 0;
+  std::uint64_t note = 0;  // what doubted() said of it
+};
+
 class TraceSink {
  public:
   virtual ~TraceSink() = default;
   // The verbs of a batch, in order, when it ends.
   virtual void verb(const TracedVerb& verb) = 0;
-  // A WRITE or an atomic, or a part of it, takes effect now though its batch has ended.
-  virtual void late(ClientId /*client*/, const Verb& /*verb*/) {}
+  // Verbs of a client may come late from now on: who posted them is still there. To be noted.
+  virtual std::uint64_t doubted(ClientId /*client*/) { return 0; }
+  // When one has taken effect.
+  virtual void late(const LateVerb& /*late*/) {}
 };
 
 // Which steps count. WRITEs of several lines are new nodes, splits and merges.

@@ -204,18 +204,19 @@ void Inspection::add_up_recyclings() {
 
 std::uint64_t Inspection::Losses::bytes() const {
   return ledgers * pool::Ledger::kMaxPages * sizeof(pool::LedgerPage) + in_hand * kLargestBlock +
-         unknown * pool::kChunkBytes + dead * kTakenAtOnce + held;
+         unknown * pool::kChunkBytes + dead * kTakenAtOnce + held + unlisted;
 }
 
 std::string Inspection::Losses::describe() const {
   return fmt::format(
       "{} blocks in hand, {} runs or magazines and {} ledgers of unknown outcome, {} dead that "
-      "held {} bytes",
-      in_hand, unknown, ledgers, dead, held);
+      "held {} bytes, {} bytes that a full pool had no room to list",
+      in_hand, unknown, ledgers, dead, held, unlisted);
 }
 
 Inspection::Losses Inspection::may_be_lost() const {
   Losses losses;
+  for (const Node& node : nodes_) losses.unlisted += node.left_behind ? *node.left_behind : 0;
   if (!lossy()) return losses;
   losses.in_hand = allocated() - std::min(allocated(), freed());
   losses.unknown = watch_.unknown_takings();

@@ -21,11 +21,12 @@ class Inspection : protected Run {
   // What may be lost (allocator.h): what operations had in hand that were cut short or whose
   // outcome is unknown, and what the dead held or were taking.
   struct Losses {
-    std::uint64_t in_hand = 0;  // blocks that were allocated and never freed
-    std::uint64_t unknown = 0;  // runs and magazines that were perhaps taken or given
-    std::uint64_t dead = 0;     // compute nodes
-    std::uint64_t held = 0;     // bytes that these held free
-    std::uint64_t ledgers = 0;  // of which pages may have been lost
+    std::uint64_t in_hand = 0;   // blocks that were allocated and never freed
+    std::uint64_t unknown = 0;   // runs and magazines that were perhaps taken or given
+    std::uint64_t dead = 0;      // compute nodes
+    std::uint64_t held = 0;      // bytes that these held free
+    std::uint64_t ledgers = 0;   // of which pages may have been lost
+    std::uint64_t unlisted = 0;  // bytes that those who left a full pool had no room to list
 
     std::uint64_t bytes() const;
     std::string describe() const;

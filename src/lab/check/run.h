@@ -54,10 +54,15 @@ class Run {
     // Not any more: dead, or gone by itself.
     bool absent() const { return held || left; }
     const pool::Allocator& allocator() const { return api::Internals::of(*pool).node.allocator(); }
+    // The global one, as far as it has seen it; 0 where it has left.
+    std::uint64_t epoch() const {
+      return pool ? api::Internals::of(*pool).node.epochs().current() : 0;
+    }
 
     std::optional<Pool> pool;
     std::optional<Index> index;
     fabric::ClientId client = 0;
+    pool::OwnerId owner = 0;  // what its lock words name
     std::deque<RecordedIndex> views;
     std::deque<Crew> crews;       // their tasks use the views
     std::deque<Worker> builders;  // whose tasks are at side indexes
@@ -72,6 +77,7 @@ class Run {
     std::uint64_t freed = 0;
     std::uint64_t recovered = 0;
     std::uint64_t held_bytes = 0;
+    std::shared_ptr<const std::uint64_t> left_behind;  // what it could not list
   };
 
   void problem(std::string what) { outcome_.problems.push_back(std::move(what)); }

@@ -13,6 +13,7 @@
 #include "base/random.h"
 #include "fabric/sim/tcp_simulation.h"
 #include "lab/check/inspection.h"
+#include "lab/check/late_lock.h"
 #include "pool/layout.h"
 #include "pool/memory/recycler.h"
 #include "pool/memory/shared_stack.h"
@@ -125,23 +126,54 @@ class Scenario final : Inspection {
       if (!simulation_->haunts(client)) return;
       problem(fmt::format("compute node {} has left, though verbs of it may yet happen", client));
     });
-    watch_.on_late([this](ClientId client, fabric::Address at) { look_at_late(client, at); });
-    let_time_pass(kLeaseTime / 2);  // they have been there for a while, and told what they hold
+    watch_.on_doubt([this](ClientId client) {
+      const auto node = std::ranges::find(nodes_, client, &Node::client);
+      return node == nodes_.end() ? 0 : node->epoch();
+    });
+    watch_.on_late([this](const fabric::sim::LateVerb& late) { look_at_late(late); });
+    let_time_pass(kLeaseTime / 2);  // they have been there for a while, and listed what they hold
     for (Node& node : nodes_) start(node);
     return true;
   }
 
   // What a verb may yet change is not to be used again, but by its own client, which can do so only
-  // by a verb that settles it.
-  void look_at_late(ClientId client, fabric::Address at) {
+  // by a verb that resolves it. Locks are another matter: late_lock.h.
+  void look_at_late(const fabric::sim::LateVerb& late) {
+    look_at_epoch(late);
     for (const Node& node : nodes_) {
-      if (node.client == client || node.absent() || simulation_->is_fenced(node.client)) continue;
-      if (!node.allocator().may_reuse(at)) continue;
+      if (node.client == late.client || node.absent() || simulation_->is_fenced(node.client)) {
+        continue;
+      }
+      if (!node.allocator().may_reuse(late.at) || only_locks(late, node)) continue;
       problem(
           fmt::format("a verb of compute node {} changes memory node {}, offset {:#x}, which "
                       "compute node {} holds free",
-                      client, at.node(), at.offset(), node.client));
+                      late.client, late.at.node(), late.at.offset(), node.client));
     }
+  }
+
+  // A verb that may come late holds its operation's epoch p until it has come (pool/membership/in_doubt.h),
+  // so that nobody sees more than p + 1. p is no more than its compute node had seen when it came
+  // to be in doubt. Of those who were coming in then nothing is known.
+  void look_at_epoch(const fabric::sim::LateVerb& late) {
+    if (late.note == 0) return;
+    for (const Node& node : nodes_) {
+      if (node.epoch() <= late.note + 1) continue;
+      return problem(
+          fmt::format("a verb of compute node {} changes memory node {}, offset {:#x}, in epoch "
+                      "{}, though it has been in doubt since epoch {}",
+                      late.client, late.at.node(), late.at.offset(), node.epoch(), late.note));
+    }
+  }
+
+  bool only_locks(const fabric::sim::LateVerb& late, const Node& holder) const {
+    const auto self = std::ranges::find(nodes_, late.client, &Node::client);
+    if (self == nodes_.end() || !at_free_lock(late.at, holder.allocator().held())) return false;
+    return locks_harmlessly(late, self->owner, [this](pool::OwnerId owner) {
+      return std::ranges::any_of(nodes_, [&](const Node& node) {
+        return node.owner == owner && !node.left && !simulation_->is_fenced(node.client);
+      });
+    });
   }
 
   bool complain(std::string_view what, const Error& error) {
@@ -181,20 +213,24 @@ class Scenario final : Inspection {
     }
     Node& node = nodes_.emplace_back(std::move(*pool), std::move(*index));
     node.client = client;
+    node.owner = api::Internals::of(*node.pool).node.membership().self();
     return &node;
   }
 
-  // Of the shared stacks, which are empty yet.
+  // Of the shared stacks, which nobody else uses yet.
   bool raise_tags(Pool& pool) {
     const auto write = [this](pool::Operation& op) -> Task<Status> {
       static constexpr std::uint64_t kLastTag = ((std::uint64_t{1} << 22) - 2) << 42;
-      for (unsigned node = 0; node < plan_.memory_nodes; ++node) {
+      for (std::size_t i = 0; i < plan_.memory_nodes * pool::kClasses; ++i) {
+        const std::size_t of_class = i % pool::kClasses;
+        const fabric::Address stack =
+            pool::stack_address(static_cast<NodeId>(i / pool::kClasses), pool::kind_at(of_class),
+                                pool::size_class_at(of_class));
+        const auto word = co_await pool::read_word(op, stack);
+        if (!word) co_return fail(word.error());
+        const std::uint64_t raised = kLastTag | pool::stack_place(*word);
         fabric::Batch batch;
-        for (std::size_t i = 0; i < pool::kClasses; ++i) {
-          batch.write_word(pool::stack_address(static_cast<NodeId>(node), pool::kind_at(i),
-                                               pool::size_class_at(i)),
-                           &kLastTag);
-        }
+        batch.write_word(stack, &raised);
         if (Status written = co_await op.submit(batch); !written) co_return written;
       }
       co_return Status{};
@@ -577,6 +613,7 @@ class Scenario final : Inspection {
     node.held_bytes = held_bytes(node.allocator());
     node.allocated = node.allocator().allocated();
     node.freed = node.allocator().freed();
+    node.left_behind = node.allocator().left_behind();
     node.pool.reset();
     note_fault(kLeaseTime, fmt::format("compute node {} is gone", node.client));
   }

@@ -37,11 +37,16 @@ class VerbWatch final : public fabric::sim::TraceSink {
   }
   // Called when a client has given up its own slot.
   void on_leaving(std::function<void(fabric::ClientId)> action) { leaving_ = std::move(action); }
-  // Called when a verb of a client takes effect that the client does not wait for any more.
-  void on_late(std::function<void(fabric::ClientId, fabric::Address)> action) {
+  // Called when a verb has taken effect that its client does not wait for any more.
+  void on_late(std::function<void(const fabric::sim::LateVerb&)> action) {
     late_ = std::move(action);
   }
-  // Atomics of unknown outcome on words that hand out memory: chunks and shared stacks.
+  // Called when verbs of a client may come late from now on. What it says is the late verb's note.
+  void on_doubt(std::function<std::uint64_t(fabric::ClientId)> action) {
+    doubted_ = std::move(action);
+  }
+  // By atomics of unknown outcome on words that hand out memory: chunks, and magazines of shared
+  // stacks.
   std::uint64_t unknown_takings() const { return unknown_takings_; }
   // WRITEs that failed where a slot's ledger begins: pages that may not be part of it.
   std::uint64_t unknown_ledgers() const { return unknown_ledgers_; }
@@ -56,8 +61,11 @@ class VerbWatch final : public fabric::sim::TraceSink {
     }
     if (observer_ != nullptr) observer_->verb(traced);
   }
-  void late(fabric::ClientId client, const fabric::Verb& verb) override {
-    if (late_) late_(client, verb.target);
+  std::uint64_t doubted(fabric::ClientId client) override {
+    return doubted_ ? doubted_(client) : 0;
+  }
+  void late(const fabric::sim::LateVerb& late) override {
+    if (late_) late_(late);
   }
 
  private:
@@ -65,9 +73,8 @@ class VerbWatch final : public fabric::sim::TraceSink {
       pool::tables_field(offsetof(pool::PoolTables, recycler_word));
 
   void look_at(fabric::ClientId client, const fabric::Verb& verb) {
-    const std::uint64_t offset = verb.target.offset();
     if (verb.outcome == fabric::Outcome::kIndeterminate) {
-      if (offset < sizeof(pool::Superblock)) ++unknown_takings_;
+      unknown_takings_ += takings(verb);
       return;
     }
     if (recycling_ && verb.target == kRecycler && verb.succeeded()) recycling_(client);
@@ -80,6 +87,30 @@ class VerbWatch final : public fabric::sim::TraceSink {
       if (leaving_) leaving_(client);
     }
     if (settling_ && after.state == pool::SlotState::kRecovering) settling_(client);
+  }
+
+  // How many chunks or magazines change hands by an atomic, at most.
+  std::uint64_t takings(const fabric::Verb& verb) const {
+    if (verb.target.on_chip()) return 0;
+    const fabric::NodeId node = verb.target.node();
+    const std::uint64_t offset = verb.target.offset();
+    if (offset == offsetof(pool::Superblock, next_chunk_word)) {
+      return (verb.swap - verb.compare) / pool::kChunkBytes;
+    }
+    if (offset < sizeof(pool::Superblock)) return 1;
+    if (!is_chunk_states(node, offset)) return 0;
+    std::uint64_t chunks = 0;
+    for (std::size_t i = 0; i < pool::kChunksPerWord; ++i) {
+      chunks += is_free(verb.compare, i) && !is_free(verb.swap, i) ? 1 : 0;
+    }
+    return chunks;
+  }
+  bool is_chunk_states(fabric::NodeId node, std::uint64_t offset) const {
+    return offset >= pool::chunk_states_at(node) &&
+           offset < pool::first_chunk_of(node, node_bytes_);
+  }
+  static bool is_free(std::uint64_t states, std::size_t chunk) {
+    return pool::chunk_state(states, chunk) == pool::ChunkState::kFree;
   }
 
   static bool is_slot(fabric::Address at) {
@@ -101,18 +132,17 @@ class VerbWatch final : public fabric::sim::TraceSink {
     if (verb.target.on_chip()) return;
     const fabric::NodeId node = verb.target.node();
     const std::uint64_t offset = verb.target.offset();
-    const std::uint64_t states = pool::chunk_states_at(node);
     const std::uint64_t first = pool::first_chunk_of(node, node_bytes_);
     if (offset >= first) {
       const auto at = free_chunks_.find({node, (offset - first) / pool::kChunkBytes});
       if (at == free_chunks_.end() || at->second <= 0) return;
       trespass_(fmt::format("compute node {} came to {}:{:#x}, in a chunk that is nobody's", client,
                             node, offset));
-    } else if (offset >= states && fabric::is_atomic(verb.kind) && verb.succeeded()) {
-      const std::size_t word = (offset - states) / 8 * pool::kChunksPerWord;
+    } else if (is_chunk_states(node, offset) && fabric::is_atomic(verb.kind) && verb.succeeded()) {
+      const std::size_t word = (offset - pool::chunk_states_at(node)) / 8 * pool::kChunksPerWord;
       for (std::size_t i = 0; i < pool::kChunksPerWord; ++i) {
-        const bool was = pool::chunk_state(verb.compare, i) == pool::ChunkState::kFree;
-        const bool is = pool::chunk_state(verb.swap, i) == pool::ChunkState::kFree;
+        const bool was = is_free(verb.compare, i);
+        const bool is = is_free(verb.swap, i);
         if (was != is) free_chunks_[{node, word + i}] += is ? 1 : -1;
       }
     }
@@ -125,7 +155,8 @@ class VerbWatch final : public fabric::sim::TraceSink {
   std::function<void(fabric::ClientId)> settling_;
   std::function<void(fabric::ClientId)> recycling_;
   std::function<void(fabric::ClientId)> leaving_;
-  std::function<void(fabric::ClientId, fabric::Address)> late_;
+  std::function<std::uint64_t(fabric::ClientId)> doubted_;
+  std::function<void(const fabric::sim::LateVerb&)> late_;
   std::set<fabric::ClientId> left_;
   std::uint64_t unknown_takings_ = 0;
   std::uint64_t unknown_ledgers_ = 0;

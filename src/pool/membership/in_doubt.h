@@ -7,6 +7,11 @@
 // lock, are not reused meanwhile. Hence who fails to write a block retires it, and need not know
 // more.
 //
+// But for locks of nodes that no pin covers: those that the operation came to by an old pointer,
+// after they were freed (epochs.h), and those that the housekeeper takes back for an operation that
+// is over (abandoned_locks.h). Such a lock may change late, in a node that is free or another one
+// by then, and it does no harm: block.h, invariant 2.
+//
 // The housekeeper resolves it: one READ at each such node. A node that cannot be reached holds the
 // epoch back, and with it all memory that waits for it, until it can be or has lost its memory.
 //

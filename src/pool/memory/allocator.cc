@@ -149,6 +149,8 @@ std::uint64_t Allocator::recovered() const {
   return state_->recovered_blocks.load(std::memory_order_relaxed);
 }
 
+std::shared_ptr<const std::uint64_t> Allocator::left_behind() const { return state_->left_behind; }
+
 Task<void> Allocator::fetch_for_all(Session& session) { return state_->fetcher.serve(session); }
 void Allocator::stop_fetching() { state_->fetcher.stop(); }
 

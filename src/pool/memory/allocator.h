@@ -26,7 +26,8 @@
 //  - what its operations had allocated and not made reachable, or unlinked and not yet retired;
 //  - the class whose page was being written;
 //  - retired blocks beyond the ledger's room (some 4000), and those written to far memory; at a
-//    clean close those beyond 129,000;
+//    clean close those beyond 129,000, or, where the pool is full and a peer's operation stuck,
+//    those beyond the pages that it has had since its start (Ledger::kFirstPages);
 //  - if who gives them back dies as well, the class that it was at.
 // Lost though the compute node lives on: a run or magazine whose CAS had an unknown outcome. A task
 // that is dropped loses no memory that it was fetching (fetcher.h), nor a block that nothing leads
@@ -84,12 +85,18 @@ class Allocator {
   // For checks: every block that this compute node knows to be free or retired, but those that it
   // has written to far memory.
   std::vector<FreeRun> held() const;
+  // For checks: bytes of retired blocks that it has closed with though no page lists them. Outlives
+  // the allocator.
+  std::shared_ptr<const std::uint64_t> left_behind() const;
   // For checks: whether the memory there is in a block that this compute node may use again now.
   bool may_reuse(fabric::Address at) const;
   // For checks: blocks that were never used begin with an incarnation behind this one, so that what
   // is counted in fewer bits (births, versions) wraps around soon. REQUIRES: none was allocated.
   void begin_incarnations_at(std::uint32_t last);
 
+  // At the start, before anything is allocated: a slot without a ledger gets the first pages of
+  // one. Where they cannot be had now, the housekeeper tries again.
+  Task<void> take_first_pages(Operation& op);
   // The housekeeper's: lists what is held free in this compute node's ledger, where it has changed.
   // What cannot be written now is written later.
   Task<void> update_ledger(Operation& op);

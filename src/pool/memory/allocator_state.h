@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -128,7 +129,7 @@ struct Allocator::State {
   Task<Status> finish_ledger(Operation& op);
   std::size_t ledger_pages();
   Task<Status> recover_own_slot(Operation& op);
-  Task<void> recover_from_the_dead(Operation& op);
+  Task<Status> recover_from_the_dead(Operation& op);
   Task<Status> recover(Operation& op, std::uint64_t head, bool own);
   Task<Status> recover_class(Operation& op, std::span<const FoundPage> pages);
   Task<void> give(Operation& op, std::vector<FreeRun> runs);
@@ -158,6 +159,8 @@ struct Allocator::State {
       PANDO_GUARDED_BY(mutex);  // kFullFor
 
   // The housekeeper's alone.
+  std::uint64_t unlisted_bytes = 0;  // what the last draft had no page for
+  const std::shared_ptr<std::uint64_t> left_behind = std::make_shared<std::uint64_t>(0);
   std::size_t page_limit = Ledger::kUsualPages;
   std::uint64_t chain = 0;          // the first page of this compute node's slot
   bool chain_known = false;         // it was read

@@ -7,7 +7,13 @@
 //     always leads to a node, and never into the middle of somebody's value.
 //  2. A lock word outlives the block's user: it is zero when the chunk is born and from then on
 //     changed by lock and unlock alone, never initialised. Whoever locks a dead or reused node by a
-//     stale pointer disturbs nobody: it finds out and unlocks.
+//     stale pointer disturbs nobody: it finds out and unlocks. Nor does it where its verbs come
+//     late (rule 9 of fabric/verbs.h), whatever the block is by then. A CAS that locks it swaps
+//     only where nobody has the lock, or one who is gone; others then wait, until the word is taken
+//     back (abandoned_locks.h). What takes it back compares with that very word. The WRITE that
+//     unlocks compares nothing, but finds its own word: while its client lives nobody else changes
+//     that, and what its client posts later comes later. A chunk is not recycled before all of that
+//     has come (recycler.h).
 //  3. Incarnations only grow, as long as the chunk is not recycled: allocate() hands out one that
 //     is larger than any the block has had; retire() and release() take the largest that its user
 //     has written (a node's version counts on from its incarnation). A reader tells lines of an

@@ -196,10 +196,10 @@ void Allocator::State::requeue(std::span<const FreeRun> runs) {
 
 Task<Status> Allocator::collect(Operation& op) {
   Status tidied = co_await state_->tidy(op);
-  // Whatever of these cannot be done now is done later, and fails nobody.
-  co_await state_->recover_from_the_dead(op);
+  // Whatever of these cannot be done now is done later.
+  Status recovered = co_await state_->recover_from_the_dead(op);
   co_await state_->keep_ledger(op);
-  co_return tidied;
+  co_return tidied ? recovered : tidied;
 }
 
 Task<void> Allocator::update_ledger(Operation& op) { return state_->keep_ledger(op); }

@@ -95,6 +95,9 @@ constexpr std::size_t page_bytes(std::size_t rows) {
 // thread-safe: the Allocator's mutex guards it.
 class Ledger {
  public:
+  // From the start, so that where the pool is full by then there are some: enough to list, when it
+  // leaves, what it has retired lately of so many classes.
+  static constexpr std::size_t kFirstPages = 8;
   // While the compute node works, so that writing them takes little: 64 KiB, for some 4000 blocks.
   static constexpr std::size_t kUsualPages = 32;
   // When it leaves with blocks retired: some 129,000.

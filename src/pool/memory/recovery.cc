@@ -207,14 +207,21 @@ Task<void> Allocator::State::keep_ledger(Operation& op) {
   unlisted.store(false, std::memory_order_relaxed);
   for (;;) {
     auto lacking = co_await write_ledger(op);
-    if (!lacking || *lacking == 0 || op.worker().now() < next_growth) co_return;
-    const std::size_t room = page_limit - std::min(page_limit, ledger_pages());
-    if (room == 0) co_return;
-    if (Status grown = co_await grow_ledger(op, std::min(room, *lacking)); !grown) {
+    if (!lacking) co_return;
+    const std::size_t pages = ledger_pages();
+    const std::size_t wanted = std::min(
+        page_limit, std::max(pages + *lacking, own_slot_recovered ? Ledger::kFirstPages : std::size_t{0}));
+    if (wanted <= pages || op.worker().now() < next_growth) co_return;
+    if (Status grown = co_await grow_ledger(op, wanted - pages); !grown) {
       next_growth = op.worker().now() + node.options().lease;  // there may be no room
       co_return;
     }
   }
+}
+
+Task<void> Allocator::take_first_pages(Operation& op) {
+  const auto head = co_await read_ledger_word(op, owner_slot(state_->node.membership().self()));
+  if (head && *head == 0) co_await state_->keep_ledger(op);
 }
 
 Task<bool> Allocator::bring_ledger_up_to_date(Operation& op) {
@@ -252,7 +259,8 @@ struct Allocator::State::Draft {
   std::vector<Ledger::Mark> unneeded;
 };
 
-// Drafts of the classes that have changed. `lacking`: pages that there are too few.
+// Drafts of the classes that have changed. `lacking`: pages that there are too few; unlisted_bytes
+// says how much that leaves out.
 std::vector<Allocator::State::Draft> Allocator::State::draft(std::size_t& lacking) {
   std::map<std::size_t, Draft> drafts;
   for (std::size_t i = 0; i < kClasses; ++i) {
@@ -264,13 +272,19 @@ std::vector<Allocator::State::Draft> Allocator::State::draft(std::size_t& lackin
     made.size_class = size_class;
     for (const FreeRun& run : free.held(kind, size_class)) made.rows.push_back({.run = run});
   }
+  unlisted_bytes = 0;
   if (drafts.empty()) return {};
   std::size_t room = page_limit * LedgerPage::kEntries;
   retired.for_each([&](const Block& block, std::uint64_t stamp) {
     const auto of_class = drafts.find(class_index(block.kind, block.size_class));
     if (of_class == drafts.end()) return true;
+    if (room == 0) {
+      unlisted_bytes += block.bytes();
+      return true;
+    }
     of_class->second.rows.push_back({.run = {.block = block}, .retired = stamp != 0});
-    return --room > 0;
+    --room;
+    return true;
   });
 
   std::vector<Draft> all;
@@ -284,6 +298,9 @@ std::vector<Allocator::State::Draft> Allocator::State::draft(std::size_t& lackin
     }
     if (made.pages.size() < needed) {
       lacking += needed - made.pages.size();
+      for (std::size_t i = made.pages.size() * LedgerPage::kEntries; i < made.rows.size(); ++i) {
+        unlisted_bytes += made.rows[i].run.count * made.rows[i].run.block.bytes();
+      }
       if (ledger.size() < page_limit) free.touch(made.kind, made.size_class);
     }
     made.unneeded = ledger.marks(made.kind, made.size_class);
@@ -336,7 +353,7 @@ Task<Result<std::size_t>> Allocator::State::write_ledger(Operation& op) {
   co_return lacking;
 }
 
-// So many more pages, before the others.
+// So many more pages, before the others, or as many of them as there are.
 Task<Status> Allocator::State::grow_ledger(Operation& op, std::size_t count) {
   std::vector<FreeRun> blocks;
   bool fetched = false;
@@ -345,6 +362,10 @@ Task<Status> Allocator::State::grow_ledger(Operation& op, std::size_t count) {
     if (!block) {
       fetched = true;
       auto refilled = co_await refill(op, BlockKind::kPage, kPageClass);
+      if (!refilled && !blocks.empty() && refilled.error().code() == ErrorCode::kOutOfMemory) {
+        count = blocks.size();
+        break;
+      }
       if (!refilled) {
         requeue(blocks);
         co_return fail(refilled.error());
@@ -440,6 +461,7 @@ Task<Status> Allocator::State::finish_ledger(Operation& op) {
   for (;;) {
     const auto lacking = co_await write_ledger(op);
     if (!lacking) co_return fail(lacking.error());
+    *left_behind = unlisted_bytes;
     const std::size_t room = page_limit - std::min(page_limit, ledger_pages());
     if (*lacking == 0 || room == 0) co_return Status{};
     if (Status grown = co_await grow_ledger(op, std::min(room, *lacking)); !grown) co_return grown;
@@ -447,6 +469,7 @@ Task<Status> Allocator::State::finish_ledger(Operation& op) {
 }
 
 Task<Status> Allocator::State::close_ledger(Operation& op) {
+  *left_behind = 0;
   std::vector<Ledger::Mark> marks;
   {
     const base::MutexLock lock(mutex);
@@ -471,19 +494,20 @@ Task<Status> Allocator::State::recover_own_slot(Operation& op) {
   co_return done;
 }
 
-Task<void> Allocator::State::recover_from_the_dead(Operation& op) {
+Task<Status> Allocator::State::recover_from_the_dead(Operation& op) {
   const task::TimePoint now = op.worker().now();
-  if (now < next_recovery) co_return;
+  if (now < next_recovery) co_return Status{};
   const task::Duration lease = node.options().lease;
   auto slot = co_await node.membership().take_dead_slot(op);
   if (!slot || !*slot) {
     next_recovery = now + lease / 4;
-    co_return;
+    co_return slot ? Status{} : fail(slot.error());
   }
   auto head = co_await read_ledger_word(op, **slot);
   Status done = head ? co_await recover(op, *head, false) : fail(head.error());
   if (done) done = co_await node.membership().recovered(op, **slot);
   if (!done) next_recovery = now + lease;  // a memory node does not answer
+  co_return done;
 }
 
 // What cannot be recovered now is left as it is; the error says why. `own`: the pages that list

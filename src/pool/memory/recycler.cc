@@ -100,15 +100,15 @@ Task<bool> Recycler::recycle(Session& session, task::TimePoint until) {
 
 // ---- The housekeeper's look ----
 
-Task<void> Recycler::look(Operation& op) {
+Task<Status> Recycler::look(Operation& op) {
   const PoolView view = node_.membership().view();
   observe(view);
   co_await answer(op, view);
-  // What fails is tried again: nothing here is anybody's operation.
   Status done;
   if (!mine_) done = co_await begin(op, view);
   if (mine_ && done) done = co_await step(op, view);
   busy_ = mine_ || requested_.load() || view.call_word >> 8 > answered_;
+  co_return done;
 }
 
 // Recycling by others ends, too.

@@ -93,7 +93,7 @@ class Recycler {
   // It is there to do the work, from now on or no more: then what is under way is put back.
   void serve(bool serves) { serving_.store(serves); }
   // Answers calls, and goes on with what is under way. What fails now is tried again next time.
-  Task<void> look(Operation& op);
+  Task<Status> look(Operation& op);
   // It would like to look again soon.
   bool active() const { return busy_; }
 
