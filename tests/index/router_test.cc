@@ -84,8 +84,10 @@ class LyingRouter : public ::testing::Test {
   }
 
   auto lied_to(Liar& liar) {
-    return std::make_unique<typename Case::Index>(
-        pool_->node, index_->record, Case::Options::parse(index_->settings).value(), &liar);
+    IndexOptions own = index_->settings;
+    own.settings.erase("combine");  // the registry's
+    return std::make_unique<typename Case::Index>(pool_->node, index_->record,
+                                                  Case::Options::parse(own).value(), &liar);
   }
   Status put(Tree& tree, std::uint64_t key, const std::string& value) {
     return pool_->run(
