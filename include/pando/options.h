@@ -41,7 +41,7 @@ struct PoolOptions {
   Status check() const;
 };
 
-// An index kind with its settings. In text: `sherman`, `sherman:leaf_bytes=2048,handover=off`.
+// An index kind with its settings. In text: `sherman`, `sherman:leaf_bytes=2048,handovers=0`.
 struct IndexOptions {
   std::string kind = "sherman";
   KeyType key_type = KeyType::kInteger;
