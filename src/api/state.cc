@@ -136,7 +136,7 @@ Result<std::unique_ptr<Lane>> PoolState::take_lane() {
     return std::unique_ptr<Lane>(mine);
   }
   {
-    const std::lock_guard guard(spare_mutex_);
+    const base::MutexLock lock(spare_mutex_);
     if (!spare_.empty()) {
       std::unique_ptr<Lane> lane = std::move(spare_.back());
       spare_.pop_back();
@@ -153,7 +153,7 @@ void PoolState::return_lane(std::unique_ptr<Lane> lane) {
     (void)lane.release();
     return;
   }
-  const std::lock_guard guard(spare_mutex_);
+  const base::MutexLock lock(spare_mutex_);
   spare_.push_back(std::move(lane));
 }
 
@@ -172,7 +172,7 @@ Result<std::shared_ptr<IndexState>> PoolState::share(const pool::IndexRecord& re
 }
 
 void PoolState::close_index(IndexState* index) {
-  const std::lock_guard guard(indexes_mutex_);
+  const base::MutexLock lock(indexes_mutex_);
   const std::unique_ptr<IndexState> dying(index);
   const auto at = indexes_.find(index->info.name);
   // It may have been opened anew meanwhile; the catalogue counts.
@@ -190,7 +190,7 @@ Result<std::shared_ptr<IndexState>> PoolState::create_index(std::string_view nam
   if (!spelled) return fail(spelled.error());
   const std::string stored = format_options(**kind, *spelled).to_string();
 
-  const std::lock_guard guard(indexes_mutex_);
+  const base::MutexLock lock(indexes_mutex_);
   Result<index::Created> created = run_on_session([&](pool::Session& session) {
     return index::create_index(session, std::string(name), **kind, *spelled, stored);
   });
@@ -205,10 +205,41 @@ Result<std::shared_ptr<IndexState>> PoolState::create_index(std::string_view nam
   return share(*opened, *spelled, std::move(created->tree));
 }
 
+Result<std::shared_ptr<IndexState>> PoolState::open_record(
+    std::string_view name, const pool::IndexRecord& record, const IndexOptions* options,
+    const std::shared_ptr<IndexState>& shared) {
+  Result<IndexOptions> stored = IndexOptions::parse(record.options);
+  if (!stored) return fail(ErrorCode::kCorrupt, "options: " + stored.error().detail());
+  Result<const index::Kind*> kind = index::find_kind(stored->kind);
+  if (!kind) return fail(ErrorCode::kIncompatible, kind.error().detail());
+  if (record.format_version != (*kind)->format_version()) {
+    return fail(ErrorCode::kIncompatible,
+                fmt::format("index '{}' has format {} of {}; this program knows format {}", name,
+                            record.format_version, stored->kind, (*kind)->format_version()));
+  }
+  Result<IndexOptions> all = combine(**kind, *stored, options ? *options : *stored, name);
+  if (!all) return fail(all.error());
+  if (shared && options == nullptr) return shared;
+  if (shared) {
+    for (const auto& [setting, value] : options->settings) {
+      const std::string& now = shared->settings.settings.find(setting)->second;
+      if (now != all->settings.find(setting)->second) {
+        return fail(ErrorCode::kIncompatible,
+                    fmt::format("{}: this compute node has index '{}' open with {}, not {}",
+                                setting, name, now, value));
+      }
+    }
+    return shared;
+  }
+  Result<std::unique_ptr<index::Tree>> tree = (*kind)->make(node, record, *all);
+  if (!tree) return fail(tree.error());
+  return share(record, *all, std::move(*tree));
+}
+
 Result<std::shared_ptr<IndexState>> PoolState::open_index(std::string_view name,
                                                           const IndexOptions* options) {
   if (Status may = check_may_block("open_index"); !may) return fail(may.error());
-  const std::lock_guard guard(indexes_mutex_);
+  const base::MutexLock lock(indexes_mutex_);
   pool::Catalogue& catalogue = node.catalogue();
   std::shared_ptr<IndexState> shared;
   if (const auto at = indexes_.find(name); at != indexes_.end()) shared = at->second.lock();
@@ -217,34 +248,7 @@ Result<std::shared_ptr<IndexState>> PoolState::open_index(std::string_view name,
              : run([&](pool::Operation& op) { return catalogue.open(op, name); });
   if (!record) return fail(record.error());
 
-  const auto opened = [&]() -> Result<std::shared_ptr<IndexState>> {
-    Result<IndexOptions> stored = IndexOptions::parse(record->options);
-    if (!stored) return fail(ErrorCode::kCorrupt, "options: " + stored.error().detail());
-    Result<const index::Kind*> kind = index::find_kind(stored->kind);
-    if (!kind) return fail(ErrorCode::kIncompatible, kind.error().detail());
-    if (record->format_version != (*kind)->format_version()) {
-      return fail(ErrorCode::kIncompatible,
-                  fmt::format("index '{}' has format {} of {}; this program knows format {}", name,
-                              record->format_version, stored->kind, (*kind)->format_version()));
-    }
-    Result<IndexOptions> all = combine(**kind, *stored, options ? *options : *stored, name);
-    if (!all) return fail(all.error());
-    if (shared && options == nullptr) return shared;
-    if (shared) {
-      for (const auto& [setting, value] : options->settings) {
-        const std::string& now = shared->settings.settings.find(setting)->second;
-        if (now != all->settings.find(setting)->second) {
-          return fail(ErrorCode::kIncompatible,
-                      fmt::format("{}: this compute node has index '{}' open with {}, not {}",
-                                  setting, name, now, value));
-        }
-      }
-      return shared;
-    }
-    Result<std::unique_ptr<index::Tree>> tree = (*kind)->make(node, *record, *all);
-    if (!tree) return fail(tree.error());
-    return share(*record, *all, std::move(*tree));
-  }();
+  Result<std::shared_ptr<IndexState>> opened = open_record(name, *record, options, shared);
   if (!opened && !shared) {
     (void)run([&](pool::Operation& op) { return catalogue.close(op, *record); });
   }

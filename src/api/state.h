@@ -12,11 +12,11 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "index/index.h"
 #include "pool/compute_node.h"
 #include "task/resuming.h"
@@ -93,16 +93,25 @@ struct PoolState : std::enable_shared_from_this<PoolState> {
   void return_lane(std::unique_ptr<Lane> lane);
   Result<std::shared_ptr<IndexState>> share(const pool::IndexRecord& record,
                                             const IndexOptions& options,
-                                            std::unique_ptr<index::Tree> tree);
+                                            std::unique_ptr<index::Tree> tree)
+      PANDO_REQUIRES(indexes_mutex_);
+  // The index of the record, with these options, or with what it has where there are none.
+  // `shared`: it is open here already.
+  Result<std::shared_ptr<IndexState>> open_record(std::string_view name,
+                                                  const pool::IndexRecord& record,
+                                                  const IndexOptions* options,
+                                                  const std::shared_ptr<IndexState>& shared)
+      PANDO_REQUIRES(indexes_mutex_);
 
   // Idle lanes for plain calls: each thread has a favourite place, so that it mostly gets the lane
   // it had before, with one atomic exchange.
   std::array<std::atomic<Lane*>, kParked> parked_{};
-  std::mutex spare_mutex_;
-  std::vector<std::unique_ptr<Lane>> spare_;
+  base::Mutex spare_mutex_;
+  std::vector<std::unique_ptr<Lane>> spare_ PANDO_GUARDED_BY(spare_mutex_);
 
-  std::mutex indexes_mutex_;
-  std::map<std::string, std::weak_ptr<IndexState>, std::less<>> indexes_;
+  base::Mutex indexes_mutex_;  // held by who opens, creates or closes one
+  std::map<std::string, std::weak_ptr<IndexState>, std::less<>> indexes_
+      PANDO_GUARDED_BY(indexes_mutex_);
 
   // On a thread of its own; on a simulated clock, as a task that the simulation runs.
   std::unique_ptr<Lane> housekeeper_lane_;

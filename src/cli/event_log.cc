@@ -44,7 +44,7 @@ void EventLog::event(std::string_view what, std::string_view detail) {
   } else {
     line = fmt::format("{} {}: {}\n", now_as_text(), what, detail);
   }
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const bool written =
       std::fwrite(line.data(), 1, line.size(), out_) == line.size() && std::fflush(out_) == 0;
   if (written) return;

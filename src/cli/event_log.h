@@ -8,10 +8,10 @@
 #pragma once
 
 #include <cstdio>
-#include <mutex>
 #include <string>
 #include <string_view>
 
+#include "base/mutex.h"
 #include "fabric/node/server.h"
 #include <pando/result.h>
 
@@ -33,11 +33,11 @@ class EventLog final : public fabric::node::ServerLog {
   EventLog(std::FILE* out, std::string path, Format format)
       : out_(out), path_(std::move(path)), format_(format) {}
 
-  std::mutex mutex_;
+  base::Mutex mutex_;  // held by who writes a line
   std::FILE* const out_;
   const std::string path_;
   const Format format_;
-  std::uint64_t left_out_ = 0;
+  std::uint64_t left_out_ PANDO_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace pando::cli

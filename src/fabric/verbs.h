@@ -5,7 +5,10 @@
 // node. tests/fabric/ holds one conformance test that every fabric passes.
 //
 //  1. Words. An aligned 8-byte word is never torn.
-//  2. Lines. An aligned 64-byte line is never torn by a READ or WRITE, if caps().line_atomic.
+//  2. Lines. An aligned 64-byte line is never torn by a READ or WRITE, if caps().line_atomic. A
+//  WRITE
+//     of part of a line leaves its other bytes alone, whatever WRITEs and atomics change those
+//     meanwhile: so small blocks of several owners may share a line.
 //  3. No order between lines. A READ may fetch its lines in any order and at different moments, a
 //     WRITE may land its lines in any order.
 //  4. Batches. Verbs of one batch to one memory node execute in order after a WRITE or an atomic;

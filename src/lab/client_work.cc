@@ -25,13 +25,13 @@ std::string_view to_string(CallKind kind) {
 
 void Failures::add(std::string message) {
   constexpr std::size_t kKept = 5;
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (messages_.size() < kKept) messages_.push_back(std::move(message));
   ++count_;
 }
 
 std::vector<std::string> Failures::messages() const {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return messages_;
 }
 

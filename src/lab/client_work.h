@@ -11,13 +11,13 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/random.h"
 #include "lab/histogram.h"
 #include "lab/keys.h"
@@ -73,8 +73,8 @@ class Failures {
 
  private:
   std::atomic<std::uint64_t> count_{0};
-  mutable std::mutex mutex_;
-  std::vector<std::string> messages_;
+  mutable base::Mutex mutex_;
+  std::vector<std::string> messages_ PANDO_GUARDED_BY(mutex_);
 };
 
 // What all clients of a phase share.

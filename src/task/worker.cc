@@ -100,7 +100,7 @@ void Worker::drop_tasks() {
   }
   timers_.clear();
   ready_.clear();
-  const std::scoped_lock lock(inbox_mutex_);
+  const base::MutexLock lock(inbox_mutex_);
   inbox_.clear();
   inbox_signal_.store(false, std::memory_order_relaxed);
 }
@@ -169,7 +169,7 @@ bool Worker::block_on_descriptors() {
     if (poller->pending() && !poller->add_descriptors(descriptors_)) return false;
   }
   {
-    const std::scoped_lock lock(inbox_mutex_);
+    const base::MutexLock lock(inbox_mutex_);
     if (!inbox_.empty()) return true;
     polling_ = true;
   }
@@ -179,7 +179,7 @@ bool Worker::block_on_descriptors() {
     const timespec wait = {.tv_sec = 0, .tv_nsec = most.count()};
     ppoll(descriptors_.data(), descriptors_.size(), &wait, nullptr);
   }
-  const std::scoped_lock lock(inbox_mutex_);
+  const base::MutexLock lock(inbox_mutex_);
   polling_ = false;
   std::uint64_t wakes = 0;
   (void)!read(wakeup_, &wakes, sizeof(wakes));
@@ -187,13 +187,13 @@ bool Worker::block_on_descriptors() {
 }
 
 void Worker::block() {
-  std::unique_lock lock(inbox_mutex_);
+  const base::MutexLock lock(inbox_mutex_);
   blocked_ = true;
-  const auto filled = [this] { return !inbox_.empty(); };
-  if (const TimePoint until = next_timer(); until == TimePoint::max()) {
-    inbox_filled_.wait(lock, filled);
+  if (const TimePoint timer = next_timer(); timer == TimePoint::max()) {
+    while (inbox_.empty()) inbox_filled_.wait(inbox_mutex_);
   } else {
-    inbox_filled_.wait_for(lock, until - now(), filled);
+    const auto until = std::chrono::steady_clock::now() + (timer - now());
+    while (inbox_.empty() && inbox_filled_.wait_until(inbox_mutex_, until)) continue;
   }
   blocked_ = false;
 }
@@ -202,7 +202,7 @@ void Worker::block() {
 
 void Worker::wake(std::coroutine_handle<> ready) {
   // All under the lock: once it is released, the worker may run the coroutine and be destroyed.
-  const std::scoped_lock lock(inbox_mutex_);
+  const base::MutexLock lock(inbox_mutex_);
   inbox_.push_back(ready);
   inbox_signal_.store(true, std::memory_order_release);
   if (blocked_) inbox_filled_.notify_one();
@@ -214,7 +214,7 @@ void Worker::wake(std::coroutine_handle<> ready) {
 }
 
 void Worker::take_inbox() {
-  const std::scoped_lock lock(inbox_mutex_);
+  const base::MutexLock lock(inbox_mutex_);
   for (const std::coroutine_handle<> ready : inbox_) ready_.push_back(ready);
   inbox_.clear();
   inbox_signal_.store(false, std::memory_order_relaxed);

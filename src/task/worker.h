@@ -22,14 +22,13 @@
 #include <atomic>
 #include <cassert>
 #include <chrono>
-#include <condition_variable>
 #include <coroutine>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "task/resuming.h"
 #include <pando/task.h>
 
@@ -214,12 +213,12 @@ class Worker {
   std::uint32_t idle_rounds_ = 0;                  // rounds since anything ran
   TimePoint idle_since_;
 
-  std::mutex inbox_mutex_;
-  std::condition_variable inbox_filled_;
-  std::vector<std::coroutine_handle<>> inbox_;
-  bool blocked_ = false;  // guarded by inbox_mutex_
-  bool polling_ = false;  // blocked on descriptors; guarded by inbox_mutex_
-  int wakeup_ = -1;       // an eventfd, made when first needed
+  base::Mutex inbox_mutex_;
+  base::CondVar inbox_filled_;
+  std::vector<std::coroutine_handle<>> inbox_ PANDO_GUARDED_BY(inbox_mutex_);
+  bool blocked_ PANDO_GUARDED_BY(inbox_mutex_) = false;
+  bool polling_ PANDO_GUARDED_BY(inbox_mutex_) = false;  // blocked on descriptors
+  int wakeup_ = -1;                                      // an eventfd, made when first needed
   std::vector<pollfd> descriptors_;
   std::atomic<bool> inbox_signal_{false};  // the inbox may hold something
 };

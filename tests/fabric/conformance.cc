@@ -7,8 +7,11 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <deque>
+#include <memory>
 #include <numeric>
 #include <span>
+#include <vector>
 
 #include "base/spin.h"
 
@@ -577,6 +580,92 @@ TEST_P(FabricConformance, WhoNeverWasIsNotFenced) {
     EXPECT_EQ(refused.error().code(), ErrorCode::kInvalidArgument);
     EXPECT_THAT(refused.error().detail(), HasSubstr("client " + std::to_string(nobody)));
   }
+}
+
+// ---- Lines that are shared ----
+
+// Who has a part of a line to itself. It changes it, looks at it, and must find what it has made of
+// it, while others do the same with the rest of the line.
+class PartOfLine {
+ public:
+  PartOfLine(Client& client, std::size_t number, std::uint64_t rounds)
+      : client_(client), number_(number), rounds_(rounds) {}
+
+  Task<void> use() {
+    for (std::uint64_t i = 1; i <= rounds_ && !::testing::Test::HasFailure(); ++i) {
+      if (number_ < kWritten.size()) {
+        co_await write(kWritten[number_], i);
+      } else {
+        co_await count(i);
+      }
+    }
+  }
+
+  static constexpr Address kLine{0, kBase};
+  static constexpr std::size_t kParts = 5;
+
+ private:
+  struct Bytes {
+    std::size_t begin;
+    std::size_t length;
+  };
+  // Two blocks, and two pieces that meet within a word. The rest sees atomics.
+  static constexpr std::array<Bytes, kParts - 1> kWritten = {{{.begin = 0, .length = 16},
+                                                              {.begin = 32, .length = 16},
+                                                              {.begin = 48, .length = 11},
+                                                              {.begin = 59, .length = 5}}};
+  static constexpr Address kSwapped = kLine + 16;
+  static constexpr Address kAdded = kLine + 24;
+
+  Task<void> write(Bytes part, std::uint64_t round) {
+    std::memset(wrote_.data(), static_cast<int>((round + number_ * 50) & 0xFF), part.length);
+    Batch change;
+    change.write(kLine + part.begin, wrote_.data(), part.length);
+    EXPECT_TRUE(co_await client_.endpoint().submit(change));
+    Batch look;
+    look.read(kLine, read_.data(), kLineBytes);
+    EXPECT_TRUE(co_await client_.endpoint().submit(look));
+    EXPECT_EQ(std::memcmp(read_.data() + part.begin, wrote_.data(), part.length), 0)
+        << "bytes from " << part.begin << ", round " << round;
+  }
+
+  Task<void> count(std::uint64_t round) {
+    Batch change;
+    change.compare_swap(kSwapped, round - 1, round);
+    change.fetch_add(kAdded, 1);
+    EXPECT_TRUE(co_await client_.endpoint().submit(change));
+    EXPECT_EQ(change[0].previous, round - 1);
+    EXPECT_EQ(change[1].previous, round - 1);
+  }
+
+  Client& client_;
+  std::size_t number_;
+  std::uint64_t rounds_;
+  Buffer wrote_ = client_.endpoint().buffer(kLineBytes);
+  Buffer read_ = client_.endpoint().buffer(kLineBytes);
+};
+
+TEST_P(FabricConformance, PartsOfALineDoNotDisturbOneAnother) {
+  const Buffer zeros = endpoint().buffer(kLineBytes);
+  std::ranges::fill(words_of(zeros), 0);
+  Batch batch;
+  batch.write(PartOfLine::kLine, zeros.data(), zeros.size());
+  ASSERT_TRUE(client().submit(batch));
+  if (GetParam().threaded) {
+    on_threads(PartOfLine::kParts, [&](Client& own, std::size_t number) {
+      PartOfLine part(own, number, rounds());
+      own.worker().run(part.use());
+    });
+    return;
+  }
+  std::vector<std::unique_ptr<Client>> clients;
+  std::deque<PartOfLine> parts;
+  for (std::size_t number = 0; number < PartOfLine::kParts; ++number) {
+    clients.push_back(another_client());
+    parts.emplace_back(*clients.back(), number, rounds());
+    clients.back()->worker().spawn(parts.back().use());
+  }
+  for (const auto& each : clients) each->worker().run();
 }
 
 // ---- Threads ----

@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <mutex>
 #include <set>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "base/machine_memory.h"
+#include "base/mutex.h"
 #include "base/parse.h"
 #include "fabric/line_memory.h"
 #include "fabric/local_endpoint.h"
@@ -48,20 +48,20 @@ class Nodes {
   const LineMemory& part_of(Address address) const { return parts_[address.part()]; }
 
   ClientId join() {
-    const std::scoped_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     present_.insert(++last_client_);
     return last_client_;
   }
   void leave(ClientId client) {
-    const std::scoped_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     present_.erase(client);
   }
   ClientId last_client() {
-    const std::scoped_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return last_client_;
   }
   bool present(ClientId client) {
-    const std::scoped_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return present_.contains(client);
   }
 
@@ -71,9 +71,9 @@ class Nodes {
   std::vector<LineMemory> parts_;  // by Address::part()
   std::vector<std::uint64_t> sizes_;
 
-  std::mutex mutex_;
-  ClientId last_client_ = 0;
-  std::set<ClientId> present_;
+  base::Mutex mutex_;
+  ClientId last_client_ PANDO_GUARDED_BY(mutex_) = 0;
+  std::set<ClientId> present_ PANDO_GUARDED_BY(mutex_);
 };
 
 Status check(const EmbeddedOptions& options) {

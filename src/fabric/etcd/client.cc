@@ -114,7 +114,7 @@ Client::Client(std::vector<std::string> endpoints) : endpoints_(std::move(endpoi
 Client::~Client() = default;
 
 Result<std::string> Client::ask(const char* path, const std::string& request) {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (connection_->handle == nullptr) {
     return fail(ErrorCode::kOutOfMemory, "there is no memory for a connection to etcd");
   }

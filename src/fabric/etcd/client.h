@@ -9,11 +9,11 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/mutex.h"
 #include "fabric/etcd/gateway.h"
 #include <pando/result.h>
 
@@ -51,9 +51,9 @@ class Client {
 
   const std::vector<std::string> endpoints_;
   std::atomic<bool> cancelled_{false};
-  std::mutex mutex_;
-  std::size_t preferred_ = 0;
-  std::unique_ptr<Connection> connection_;
+  base::Mutex mutex_;
+  std::size_t preferred_ PANDO_GUARDED_BY(mutex_) = 0;
+  std::unique_ptr<Connection> connection_ PANDO_GUARDED_BY(mutex_);
 };
 
 }  // namespace pando::fabric::etcd

@@ -150,7 +150,7 @@ Registration::Registration(const RegistryOptions& options, NodeRecord node,
 
 Registration::~Registration() {
   {
-    const std::scoped_lock lock(mutex_);
+    const base::MutexLock lock(mutex_);
     stopping_ = true;
   }
   changed_.notify_all();
@@ -160,26 +160,30 @@ Registration::~Registration() {
 }
 
 Status Registration::first_attempt() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return first_.has_value(); });
+  const base::MutexLock lock(mutex_);
+  while (!first_) changed_.wait(mutex_);
   return *first_;
 }
 
 void Registration::keep() {
-  std::unique_lock lock(mutex_);
-  while (!stopping_) {
-    lock.unlock();
+  while (!is_stopping()) {
     const Status attempted = attempt();
     note(attempted);
-    lock.lock();
+    const std::chrono::milliseconds pause =
+        attempted ? std::chrono::milliseconds(kLeaseTime) / 4 : kBetweenAttempts;
+    const auto until = std::chrono::steady_clock::now() + pause;
+    const base::MutexLock lock(mutex_);
     if (!first_) {
       first_ = attempted;
       changed_.notify_all();
     }
-    const std::chrono::milliseconds pause =
-        attempted ? std::chrono::milliseconds(kLeaseTime) / 4 : kBetweenAttempts;
-    changed_.wait_for(lock, pause, [this] { return stopping_; });
+    while (!stopping_ && changed_.wait_until(mutex_, until)) continue;
   }
+}
+
+bool Registration::is_stopping() {
+  const base::MutexLock lock(mutex_);
+  return stopping_;
 }
 
 Status Registration::attempt() {

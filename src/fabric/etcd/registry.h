@@ -13,16 +13,15 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "fabric/etcd/client.h"
 #include "fabric/etcd/record.h"
 #include "fabric/verbs.h"
@@ -88,6 +87,7 @@ class Registration {
 
  private:
   void keep();
+  bool is_stopping();
   Status attempt();
   void note(const Status& attempted);
 
@@ -97,10 +97,10 @@ class Registration {
   const Events events_;
   Lease lease_ = 0;  // the thread's own, until it has ended
   bool failing_ = false;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::optional<Status> first_;
-  bool stopping_ = false;
+  base::Mutex mutex_;
+  base::CondVar changed_;
+  std::optional<Status> first_ PANDO_GUARDED_BY(mutex_);
+  bool stopping_ PANDO_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

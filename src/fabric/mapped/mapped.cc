@@ -7,12 +7,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <thread>
 #include <utility>
 
+#include "base/mutex.h"
 #include "fabric/local_endpoint.h"
 #include "fabric/node/memory.h"
 #include "fabric/wire/control.h"
@@ -52,9 +52,10 @@ class Cluster {
     wire::Place place;
     std::optional<NodeMemory> memory;
     std::uint64_t life = 0;
-    std::mutex mutex;  // of the link
-    std::optional<ControlLink> link;
-    std::uint64_t links = 0;  // that there have been
+    base::Mutex mutex;
+    std::optional<ControlLink> link PANDO_GUARDED_BY(mutex);
+    std::uint64_t links PANDO_GUARDED_BY(mutex) = 0;  // that there have been
+    int socket = -1;  // the link's; the watcher's, who makes new links, once it runs
     std::atomic<bool> gone{false};
     std::atomic<bool> lost{false};
   };
@@ -144,7 +145,8 @@ Status Cluster::join(NodeId id) {
   const std::uint32_t onchip = memory->onchip_bytes();
   caps_.onchip_bytes = id == 0 ? onchip : std::min(caps_.onchip_bytes, onchip);
   node.memory.emplace(std::move(*memory));
-  node.link.emplace(std::move(*link));
+  const base::MutexLock lock(node.mutex);
+  node.socket = node.link.emplace(std::move(*link)).socket().get();
   return {};
 }
 
@@ -167,7 +169,7 @@ void Cluster::watch() {
     std::vector<pollfd> sockets = {{.fd = stop_, .events = POLLIN, .revents = 0}};
     bool any_awaited = false;
     for (const auto& node : nodes_) {
-      const int socket = node->gone ? -1 : node->link->socket().get();
+      const int socket = node->gone ? -1 : node->socket;
       sockets.push_back({.fd = socket, .events = POLLRDHUP, .revents = 0});
       any_awaited |= node->gone && !node->lost;
     }
@@ -193,8 +195,8 @@ void Cluster::come_back(NodeId id) {
     return;
   }
   if (stays_.load() && !link->stay(true, options_.timeout)) return;
-  const std::scoped_lock lock(node.mutex);
-  node.link.emplace(std::move(*link));
+  const base::MutexLock lock(node.mutex);
+  node.socket = node.link.emplace(std::move(*link)).socket().get();
   ++node.links;
   node.gone.store(false, std::memory_order_release);
 }
@@ -204,8 +206,9 @@ Status Cluster::stay(bool stays) {
   Status all;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     Status told = usable(static_cast<NodeId>(i));
-    const std::scoped_lock lock(nodes_[i]->mutex);
-    if (told) told = nodes_[i]->link->stay(stays, options_.timeout);
+    Node& node = *nodes_[i];
+    const base::MutexLock lock(node.mutex);
+    if (told) told = node.link->stay(stays, options_.timeout);
     if (!told && all) all = told;
   }
   return all;
@@ -230,13 +233,13 @@ Task<Status> Cluster::fence_at(task::Worker& worker, NodeId id, ClientId client)
   std::uint64_t link = 0;
   std::uint64_t question = 0;
   {
-    const std::scoped_lock lock(node.mutex);
+    const base::MutexLock lock(node.mutex);
     link = node.links;
     question = node.link->begin_fence(client);
   }
   for (const task::TimePoint until = worker.now() + options_.timeout; worker.now() < until;) {
     {
-      const std::scoped_lock lock(node.mutex);
+      const base::MutexLock lock(node.mutex);
       if (node.links != link) break;
       if (const std::optional<Status> done = node.link->answer(question)) co_return *done;
     }

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <limits>
-#include <mutex>
 #include <utility>
 
+#include "base/mutex.h"
 #include "fabric/rdma/arena.h"
 #include "fabric/rdma/link.h"
 #include "fabric/rdma/mlx5.h"
@@ -30,14 +30,14 @@ class Offers {
   std::shared_ptr<Device> fix(Caps& caps);
 
  private:
-  Status take(NodeId id, const wire::RdmaOffer& offer, const Device& device);
+  Status take(NodeId id, const wire::RdmaOffer& offer, const Device& device) PANDO_REQUIRES(mutex_);
 
   const RdmaOptions options_;
-  std::mutex mutex_;  // of what follows
-  bool fixed_ = false;
-  bool line_atomic_ = true;
-  bool masked_cas_;
-  std::shared_ptr<Device> device_;
+  base::Mutex mutex_;
+  bool fixed_ PANDO_GUARDED_BY(mutex_) = false;
+  bool line_atomic_ PANDO_GUARDED_BY(mutex_) = true;
+  bool masked_cas_ PANDO_GUARDED_BY(mutex_);
+  std::shared_ptr<Device> device_ PANDO_GUARDED_BY(mutex_);
 };
 
 Status Offers::look(NodeId id, wire::ControlLink& link) {
@@ -46,7 +46,7 @@ Status Offers::look(NodeId id, wire::ControlLink& link) {
   auto device =
       Device::towards(make_address(offer->address, offer->port), options_.device, options_.timeout);
   if (!device) return fail(device.error());
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (Status taken = take(id, *offer, **device); !taken) return taken;
   if (device_ == nullptr) device_ = std::move(*device);
   return {};
@@ -81,7 +81,7 @@ Status Offers::take(NodeId id, const wire::RdmaOffer& offer, const Device& devic
 }
 
 std::shared_ptr<Device> Offers::fix(Caps& caps) {
-  const std::scoped_lock lock(mutex_);
+  const base::MutexLock lock(mutex_);
   fixed_ = true;
   masked_cas_ = masked_cas_ && makes_masked_queues(*device_);
   caps.line_atomic = line_atomic_;

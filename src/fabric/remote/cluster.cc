@@ -54,6 +54,7 @@ Result<std::shared_ptr<Cluster>> Cluster::open(const Options& options, wire::Pur
 }
 
 Status Cluster::open_list() {
+  const base::MutexLock lock(look_mutex_);
   for (std::size_t i = 0; i < options_.nodes.size(); ++i) {
     const auto id = static_cast<NodeId>(i);
     if (Status in = come_in(id, 0, options_.nodes[i]); !in) return in;
@@ -80,6 +81,7 @@ Status Cluster::open_registry() {
                     "registered with etcd now; start it with the memory that it had{}{}",
                     name, left_out ? ". Left out: " : "", left_out ? left_out->detail() : ""));
   }
+  const base::MutexLock lock(look_mutex_);
   if (Status in = meet(records->front()); !in) return in;  // it gives the client its id
   // Whether the others are needed, the pool knows: it asks again for those.
   for (const etcd::NodeRecord& record : *records) (void)meet(record);
@@ -120,8 +122,11 @@ Status Cluster::come_in(NodeId id, std::uint64_t life, const wire::Place& place)
   } else if (!registry_) {
     caps_.onchip_bytes = std::min(caps_.onchip_bytes, welcome.onchip_bytes);
   }
-  node->control.emplace(std::move(*link));
   Node& published = *node;
+  {
+    const base::MutexLock lock(published.mutex);
+    published.control.emplace(std::move(*link));
+  }
   publish(std::move(node), welcome.memory_bytes);
   // After it can be seen: whoever says now that the client stays, says it there too.
   return announce_stay(published);
@@ -162,7 +167,7 @@ void Cluster::publish(std::unique_ptr<Node> node, std::uint64_t bytes) {
 
 Status Cluster::look() {
   if (!registry_) return {};
-  const std::scoped_lock lock(look_mutex_);
+  const base::MutexLock lock(look_mutex_);
   const auto records = registry_->nodes();
   if (!records) return fail(records.error());
   Status all;
@@ -185,18 +190,21 @@ Status Cluster::meet(const etcd::NodeRecord& record) {
 }
 
 void Cluster::watch() {
-  std::unique_lock lock(stop_mutex_);
-  while (!stop_.wait_for(lock, kBetweenLooks, [this] { return stopping_; })) {
-    lock.unlock();
+  for (;;) {
+    {
+      const auto until = std::chrono::steady_clock::now() + kBetweenLooks;
+      const base::MutexLock lock(stop_mutex_);
+      while (!stopping_ && stop_.wait_until(stop_mutex_, until)) continue;
+      if (stopping_) return;
+    }
     (void)look();  // with etcd gone, what is known stays
-    lock.lock();
   }
 }
 
 Cluster::~Cluster() {
   if (watcher_.joinable()) {
     {
-      const std::scoped_lock lock(stop_mutex_);
+      const base::MutexLock lock(stop_mutex_);
       stopping_ = true;
     }
     stop_.notify_all();
@@ -236,7 +244,7 @@ Status Cluster::stay(bool stays) {
 
 // Whether the client stays, unless the node knows.
 Status Cluster::announce_stay(Node& node) {
-  const std::scoped_lock lock(node.mutex);
+  const base::MutexLock lock(node.mutex);
   const bool stays = stays_.load();
   if (node.announced == stays) return {};
   node.announced.reset();
@@ -245,7 +253,6 @@ Status Cluster::announce_stay(Node& node) {
   return sent;
 }
 
-// REQUIRES: node.mutex.
 Status Cluster::send_stay(Node& node, bool stays) {
   Status sent;
   if (node.control) sent = node.control->stay(stays, options_.timeout);

@@ -7,16 +7,15 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "fabric/remote/options.h"
 #include "fabric/wire/control.h"
 
@@ -30,24 +29,25 @@ class Cluster {
         : id(number), life(known_life), place_(std::move(at)) {}
     // Where it is, as far as known.
     wire::Place place() const {
-      const std::scoped_lock lock(place_mutex_);
+      const base::MutexLock lock(place_mutex_);
       return place_;
     }
     void move_to(const wire::Place& place) {
-      const std::scoped_lock lock(place_mutex_);
+      const base::MutexLock lock(place_mutex_);
       place_ = place;
     }
 
     const NodeId id;
     std::uint64_t life;  // 0 until it is known; then it stays
     std::atomic<std::uint32_t> generation{1};
-    std::mutex mutex;  // of what follows
-    std::optional<wire::ControlLink> control;
-    std::optional<bool> announced = false;  // that the client stays; nothing: nobody knows
+    base::Mutex mutex;
+    std::optional<wire::ControlLink> control PANDO_GUARDED_BY(mutex);
+    // That the client stays; nothing: nobody knows.
+    std::optional<bool> announced PANDO_GUARDED_BY(mutex) = false;
 
    private:
-    mutable std::mutex place_mutex_;
-    wire::Place place_;
+    mutable base::Mutex place_mutex_;
+    wire::Place place_ PANDO_GUARDED_BY(place_mutex_);
   };
 
   // Looks at a node where the client has come in. An error: it cannot be used.
@@ -88,12 +88,14 @@ class Cluster {
   Result<wire::ControlLink> connect(const wire::Place& place, const wire::Proof& wanted) const;
   Status open_list();
   Status open_registry();
-  Status come_in(NodeId id, std::uint64_t life, const wire::Place& place);
-  Status meet(const etcd::NodeRecord& record);
-  Status check_new(const Node& node, const wire::Welcome& welcome) const;
-  void publish(std::unique_ptr<Node> node, std::uint64_t bytes);
+  Status come_in(NodeId id, std::uint64_t life, const wire::Place& place)
+      PANDO_REQUIRES(look_mutex_);
+  Status meet(const etcd::NodeRecord& record) PANDO_REQUIRES(look_mutex_);
+  Status check_new(const Node& node, const wire::Welcome& welcome) const
+      PANDO_REQUIRES(look_mutex_);
+  void publish(std::unique_ptr<Node> node, std::uint64_t bytes) PANDO_REQUIRES(look_mutex_);
   Status announce_stay(Node& node);
-  Status send_stay(Node& node, bool stays);
+  Status send_stay(Node& node, bool stays) PANDO_REQUIRES(node.mutex);
   wire::Proof proof(const Node& node, wire::Purpose purpose, bool joins) const;
   void watch();
 
@@ -105,15 +107,18 @@ class Cluster {
   ClientId client_ = 0;
   std::atomic<bool> stays_{false};
 
-  std::mutex look_mutex_;  // of what follows, once it is open; held by who comes in at a new node
   std::optional<etcd::Registry> registry_;
-  std::vector<std::unique_ptr<Node>> nodes_;        // in the order in which they came
-  std::vector<std::unique_ptr<const View>> views_;  // all there ever were: readers need no lock
+
+  base::Mutex look_mutex_;  // held by who comes in at a new node
+  // In the order in which they came.
+  std::vector<std::unique_ptr<Node>> nodes_ PANDO_GUARDED_BY(look_mutex_);
+  // All there ever were: readers need no lock.
+  std::vector<std::unique_ptr<const View>> views_ PANDO_GUARDED_BY(look_mutex_);
   std::atomic<const View*> view_{nullptr};
 
-  std::mutex stop_mutex_;
-  std::condition_variable stop_;
-  bool stopping_ = false;
+  base::Mutex stop_mutex_;
+  base::CondVar stop_;
+  bool stopping_ PANDO_GUARDED_BY(stop_mutex_) = false;
   std::thread watcher_;
 };
 

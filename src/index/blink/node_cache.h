@@ -20,9 +20,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/random.h"
 #include "index/blink/cached_node.h"
 #include "pool/compute_node.h"
@@ -95,7 +95,7 @@ class NodeCache final : public pool::Cache {
   std::uint64_t shrink(std::uint64_t bytes) override {
     std::uint64_t evicted = 0;
     {
-      const std::scoped_lock no_growth(growing_);
+      const base::MutexLock no_growth(growing_);
       std::vector<Bucket>& buckets = table_.load(std::memory_order_acquire)->buckets;
       for (std::size_t looked = 0; looked < buckets.size() && evicted < bytes; ++looked) {
         for (auto& slot : next_of(buckets).slots) {
@@ -112,7 +112,7 @@ class NodeCache final : public pool::Cache {
 
   void forget() override {
     {
-      const std::scoped_lock no_growth(growing_);
+      const base::MutexLock no_growth(growing_);
       for (Bucket& bucket : table_.load(std::memory_order_acquire)->buckets) {
         for (auto& slot : bucket.slots) {
           CacheNode* node = pointer(slot.exchange(0, std::memory_order_acq_rel));
@@ -205,11 +205,11 @@ class NodeCache final : public pool::Cache {
 
   // --- Growth ---
 
-  void wait_for_growth() { const std::scoped_lock grown(growing_); }
+  void wait_for_growth() { const base::MutexLock grown(growing_); }
 
   // Whether there is a larger one than `table` now. REQUIRES: within an operation.
   bool grow(Table& table) {
-    const std::scoped_lock lock(growing_);
+    const base::MutexLock lock(growing_);
     if (table_.load(std::memory_order_acquire) != &table) return true;
     const std::size_t count = table.buckets.size();
     if (nodes_.load(std::memory_order_relaxed) < kGrowFrom * count) return false;
@@ -296,7 +296,7 @@ class NodeCache final : public pool::Cache {
 
   pool::ComputeNode& compute_node_;
   std::atomic<Table*> table_{nullptr};
-  std::mutex growing_;
+  base::Mutex growing_;  // held while the table grows, or must not
   std::atomic<std::size_t> hand_{0};
   std::atomic<std::size_t> table_bytes_{0};
   std::atomic<std::size_t> nodes_{0};

@@ -25,19 +25,6 @@ bool same(Key a, Key b) {
 
 }  // namespace
 
-struct Combined::Bucket {
-  std::mutex mutex;
-  Member* leaders = nullptr;  // one for each key that an execution is under way for
-
-  Member** find(const Member& member) {
-    Member** link = &leaders;
-    while (*link != nullptr && ((*link)->hash != member.hash || !same((*link)->key, member.key))) {
-      link = &(*link)->next;
-    }
-    return link;
-  }
-};
-
 Combined::Combined(pool::ComputeNode& node, std::unique_ptr<Tree> tree)
     : node_(node), tree_(std::move(tree)), buckets_(std::make_unique<Bucket[]>(kBuckets)) {
   node_.budget().take(pool::Part::kIndexTables, kBuckets * sizeof(Bucket));
@@ -45,6 +32,14 @@ Combined::Combined(pool::ComputeNode& node, std::unique_ptr<Tree> tree)
 
 Combined::~Combined() {
   node_.budget().give_back(pool::Part::kIndexTables, kBuckets * sizeof(Bucket));
+}
+
+Combined::Member** Combined::Bucket::find(const Member& member) {
+  Member** link = &leaders;
+  while (*link != nullptr && ((*link)->hash != member.hash || !same((*link)->key, member.key))) {
+    link = &(*link)->next;
+  }
+  return link;
 }
 
 Combined::Bucket& Combined::bucket(std::uint64_t hash) { return buckets_[hash % kBuckets]; }
@@ -63,7 +58,7 @@ Combined::Member::Member(Combined& combined, Operation& its_op, Key its_key,
 // True: wait; the role says what for when resumed.
 bool Combined::Member::await_suspend(std::coroutine_handle<> handle) {
   Bucket& in = all.bucket(hash);
-  const std::scoped_lock lock(in.mutex);
+  const base::MutexLock lock(in.mutex);
   Member* leader = *in.find(*this);
   if (leader == nullptr) {
     role = Role::kLeading;
@@ -95,7 +90,7 @@ bool Combined::Member::await_suspend(std::coroutine_handle<> handle) {
 Combined::Member::~Member() {
   if (!listed) return;
   Bucket& in = all.bucket(hash);
-  const std::scoped_lock lock(in.mutex);
+  const base::MutexLock lock(in.mutex);
   if (role == Role::kLeading) {
     for (Member* each = served; each != nullptr;) {
       Member* const member = std::exchange(each, each->next);
@@ -148,7 +143,7 @@ void Combined::pass_on(Bucket& bucket, Member& leader) {
 
 // What is to be written: what came last. Its coroutine may go while we write, so it is copied.
 std::optional<Combined::Write> Combined::begin(Member& leader) {
-  const std::scoped_lock lock(bucket(leader.hash).mutex);
+  const base::MutexLock lock(bucket(leader.hash).mutex);
   Member* last = leader.write ? &leader : nullptr;
   for (Member* each = leader.served; each != nullptr; each = each->next) {
     if (each->write) last = each;
@@ -183,7 +178,7 @@ void Combined::serve(Member& leader, const Status& outcome, std::string_view fou
     return Role::kDone;
   };
   Bucket& in = bucket(leader.hash);
-  const std::scoped_lock lock(in.mutex);
+  const base::MutexLock lock(in.mutex);
   for (Member* each = std::exchange(leader.served, nullptr); each != nullptr;) {
     Member* const member = std::exchange(each, each->next);
     const Role role = settle(*member, written && member->being_written);

@@ -36,11 +36,11 @@
 #include <coroutine>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "base/mutex.h"
 #include "index/index.h"
 #include "pool/compute_node.h"
 #include "task/worker.h"
@@ -70,7 +70,15 @@ class Combined final : public Tree {
   IndexStats stats() const override;
 
  private:
-  struct Bucket;
+  class Member;
+  struct Bucket {
+    // Where the key's leader stands in the list; the list's end where it has none.
+    Member** find(const Member& member) PANDO_REQUIRES(mutex);
+
+    base::Mutex mutex;
+    // One for each key that an execution is under way for.
+    Member* leaders PANDO_GUARDED_BY(mutex) = nullptr;
+  };
 
   enum class Role : std::uint8_t {
     kNone,     // in no list
@@ -131,7 +139,7 @@ class Combined final : public Tree {
   std::optional<Write> begin(Member& leader);
   void serve(Member& leader, const Status& outcome, std::string_view found, bool written);
   static void end(Member& member, Role role);
-  static void pass_on(Bucket& bucket, Member& leader);
+  static void pass_on(Bucket& bucket, Member& leader) PANDO_REQUIRES(bucket.mutex);
   Bucket& bucket(std::uint64_t hash);
 
   pool::ComputeNode& node_;

@@ -16,7 +16,7 @@ bool LocalLocks::try_acquire(Ticket& ticket, fabric::Address lock) {
   ticket = Ticket{};
   ticket.lock = lock;
   Bucket& in = bucket(lock);
-  const std::lock_guard guard(in.mutex);
+  const base::MutexLock guard(in.mutex);
   if (find(in.holders, lock, &Ticket::next_holder_) != nullptr) return false;
   ticket.next_holder_ = in.holders;
   in.holders = &ticket;
@@ -25,7 +25,7 @@ bool LocalLocks::try_acquire(Ticket& ticket, fabric::Address lock) {
 
 bool LocalLocks::enqueue(Ticket& ticket, task::Worker& worker, std::coroutine_handle<> waiter) {
   Bucket& in = bucket(ticket.lock);
-  const std::lock_guard guard(in.mutex);
+  const base::MutexLock guard(in.mutex);
   Ticket* holder = find(in.holders, ticket.lock, &Ticket::next_holder_);
   if (holder == nullptr) {
     ticket.next_holder_ = in.holders;
@@ -45,13 +45,13 @@ bool LocalLocks::enqueue(Ticket& ticket, task::Worker& worker, std::coroutine_ha
 
 bool LocalLocks::should_hand_over(const Ticket& ticket, std::uint32_t limit) {
   if (ticket.handovers_ >= limit) return false;
-  const std::lock_guard guard(bucket(ticket.lock).mutex);
+  const base::MutexLock guard(bucket(ticket.lock).mutex);
   return ticket.first_waiter_ != nullptr;
 }
 
 bool LocalLocks::release(Ticket& ticket, bool handed_over, std::uint64_t word) {
   Bucket& in = bucket(ticket.lock);
-  const std::lock_guard guard(in.mutex);
+  const base::MutexLock guard(in.mutex);
   Ticket** link = &in.holders;
   while (*link != &ticket) link = &(*link)->next_holder_;
   Ticket* next = ticket.first_waiter_;
@@ -76,7 +76,7 @@ bool LocalLocks::release(Ticket& ticket, bool handed_over, std::uint64_t word) {
 
 bool LocalLocks::withdraw(Ticket& ticket) {
   Bucket& in = bucket(ticket.lock);
-  const std::lock_guard guard(in.mutex);
+  const base::MutexLock guard(in.mutex);
   Ticket* holder = find(in.holders, ticket.lock, &Ticket::next_holder_);
   if (holder == &ticket) return true;
   Ticket* before = nullptr;

@@ -13,8 +13,8 @@
 #include <coroutine>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "fabric/verbs.h"
 #include "task/worker.h"
 
@@ -71,8 +71,8 @@ class LocalLocks {
  private:
   static constexpr std::size_t kBuckets = 128;
   struct Bucket {
-    std::mutex mutex;
-    Ticket* holders = nullptr;
+    base::Mutex mutex;
+    Ticket* holders PANDO_GUARDED_BY(mutex) = nullptr;
   };
 
   bool enqueue(Ticket& ticket, task::Worker& worker, std::coroutine_handle<> waiter);

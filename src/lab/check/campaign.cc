@@ -1,12 +1,11 @@
 #include "lab/check/campaign.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <map>
-#include <mutex>
 #include <thread>
 #include <utility>
 
+#include "base/mutex.h"
 #include "base/random.h"
 
 namespace pando::lab::check {
@@ -22,11 +21,13 @@ class Campaign {
 
   CampaignReport run(Progress& progress) {
     std::vector<std::jthread> threads;
-    running_ = static_cast<unsigned>(std::min<std::uint64_t>(options_.jobs, planned()));
-    if (options_.lasts) running_ = options_.jobs;
-    for (unsigned i = running_; i > 0; --i) threads.emplace_back([this] { work(); });
+    auto count = static_cast<unsigned>(std::min<std::uint64_t>(options_.jobs, planned()));
+    if (options_.lasts) count = options_.jobs;
+    start_counting(count);
+    for (unsigned i = count; i > 0; --i) threads.emplace_back([this] { work(); });
     watch(progress);
     threads.clear();
+    const base::MutexLock lock(mutex_);
     report_.interrupted = interrupted();
     return std::move(report_);
   }
@@ -39,18 +40,23 @@ class Campaign {
 
   // ---- The threads
 
+  void start_counting(unsigned threads) {
+    const base::MutexLock lock(mutex_);
+    running_ = threads;
+  }
+
   void work() {
     while (const auto number = begin()) {
       Run run = carry_out(*number);
       end(*number, std::move(run));
     }
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     --running_;
     changed_.notify_one();
   }
 
   std::optional<std::uint64_t> begin() {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     const bool time_left = options_.lasts && Clock::now() - began_ < *options_.lasts;
     if (interrupted() || next_ >= stop_at_ || (next_ >= planned() && !time_left)) {
       return std::nullopt;
@@ -73,7 +79,7 @@ class Campaign {
   }
 
   void end(std::uint64_t number, Run run) {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (run.outcome.failed() && !options_.keep_going) stop_at_ = std::min(stop_at_, number + 1);
     ended_.emplace(number, std::move(run));
     while (!ended_.empty() && ended_.begin()->first == report_.runs && report_.runs < stop_at_) {
@@ -82,7 +88,7 @@ class Campaign {
     }
   }
 
-  void add(std::uint64_t number, Run run) {
+  void add(std::uint64_t number, Run run) PANDO_REQUIRES(mutex_) {
     ++report_.runs;
     report_.last_seed = seed_of(number);
     report_.coverage[number % options_.indexes.size()] += run.outcome.coverage;
@@ -98,17 +104,20 @@ class Campaign {
     constexpr std::chrono::milliseconds kOften{100};
     std::string label = "check";
     for (const std::string& index : options_.indexes) label += " " + index;
-    std::unique_lock lock(mutex_);
-    while (running_ > 0) {
-      changed_.wait_for(lock, kOften);
+    while (const std::optional<std::uint64_t> done = runs_after(kOften)) {
       const auto elapsed = Clock::now() - began_;
-      const std::uint64_t done = report_.runs;
-      const std::uint64_t total = std::max(planned(), estimate(done, elapsed));
-      lock.unlock();  // a terminal may take its time
-      progress.show(label, done, total, elapsed);
-      lock.lock();
+      const std::uint64_t total = std::max(planned(), estimate(*done, elapsed));
+      progress.show(label, *done, total, elapsed);  // without the lock: a terminal takes its time
     }
     progress.clear();
+  }
+
+  // Those that have ended, when this time is over or a thread has ended; nothing: all threads have.
+  std::optional<std::uint64_t> runs_after(std::chrono::milliseconds time) {
+    const base::MutexLock lock(mutex_);
+    if (running_ == 0) return std::nullopt;
+    changed_.wait_until(mutex_, std::chrono::steady_clock::now() + time);
+    return report_.runs;
   }
 
   // How many there will be when the time is over, at this rate.
@@ -132,13 +141,14 @@ class Campaign {
   const CampaignOptions& options_;
   const RunCheck& run_;
   const Clock::time_point began_ = Clock::now();
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  unsigned running_ = 0;  // threads
-  std::uint64_t next_ = 0;
-  std::uint64_t stop_at_ = ~std::uint64_t{0};  // this run and those after it are not wanted
-  std::map<std::uint64_t, Run> ended_;         // those that wait for one before them
-  CampaignReport report_;
+  base::Mutex mutex_;
+  base::CondVar changed_;
+  unsigned running_ PANDO_GUARDED_BY(mutex_) = 0;  // threads
+  std::uint64_t next_ PANDO_GUARDED_BY(mutex_) = 0;
+  // This run and those after it are not wanted.
+  std::uint64_t stop_at_ PANDO_GUARDED_BY(mutex_) = ~std::uint64_t{0};
+  std::map<std::uint64_t, Run> ended_ PANDO_GUARDED_BY(mutex_);  // they wait for one before them
+  CampaignReport report_ PANDO_GUARDED_BY(mutex_);
 };
 
 }  // namespace

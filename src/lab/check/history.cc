@@ -146,19 +146,21 @@ void HistoryRecorder::Client::record_scan(std::span<const OwnedKey> universe, Ke
 // ---- HistoryRecorder ----
 
 HistoryRecorder::Client& HistoryRecorder::add_client(std::uint32_t compute_node) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return clients_.emplace_back(*this, static_cast<std::uint32_t>(clients_.size()), compute_node);
 }
 
 // ---- Ends ----
 
 bool HistoryRecorder::has_open(std::uint32_t compute_node) const {
+  const base::MutexLock lock(mutex_);
   return std::ranges::any_of(clients_, [&](const Client& client) {
     return client.compute_node_ == compute_node && !client.given_up_.empty();
   });
 }
 
 void HistoryRecorder::nothing_under_way(std::uint32_t compute_node) {
+  const base::MutexLock lock(mutex_);
   std::uint64_t first_running = Operation::kNever;
   for (const Client& client : clients_) {
     if (client.compute_node_ != compute_node) continue;
@@ -170,6 +172,7 @@ void HistoryRecorder::nothing_under_way(std::uint32_t compute_node) {
 }
 
 void HistoryRecorder::shut_out(std::uint32_t compute_node) {
+  const base::MutexLock lock(mutex_);
   end_calls(compute_node, Operation::kNever);
   const std::uint64_t end = now();
   for (Client& client : clients_) {
@@ -199,16 +202,17 @@ void HistoryRecorder::set_initial(Key key, std::string_view value) {
 }
 
 void HistoryRecorder::add_problem(std::string what) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   problems_.push_back(std::move(what));
 }
 
 std::vector<std::string> HistoryRecorder::problems() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return problems_;
 }
 
 KeyedHistory HistoryRecorder::history() const {
+  const base::MutexLock lock(mutex_);
   KeyedHistory history;
   for (const auto& [key, value] : initial_) history.set_initial(key, value);
   for (const Client& client : clients_) {

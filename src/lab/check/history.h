@@ -17,13 +17,13 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "lab/check/linearizability.h"
 #include <pando/pando.h>
 
@@ -101,15 +101,15 @@ class HistoryRecorder {
   std::vector<std::string> problems() const;
 
  private:
-  void end_calls(std::uint32_t compute_node, std::uint64_t before);
+  void end_calls(std::uint32_t compute_node, std::uint64_t before) PANDO_REQUIRES(mutex_);
 
   const std::function<bool(ErrorCode)> expected_;
   std::atomic<std::uint64_t> clock_{0};
   std::uint64_t ended_ = 0;
-  mutable std::mutex mutex_;
-  std::deque<Client> clients_;
   std::vector<std::pair<std::string, std::string>> initial_;
-  std::vector<std::string> problems_;
+  mutable base::Mutex mutex_;
+  std::deque<Client> clients_ PANDO_GUARDED_BY(mutex_);
+  std::vector<std::string> problems_ PANDO_GUARDED_BY(mutex_);
 };
 
 // An index as one client sees it: each call is made and recorded. The coroutine forms take their
