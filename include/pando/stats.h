@@ -72,7 +72,7 @@ struct PoolStats {
 };
 
 // What this compute node's handle of an index did and holds. Names depend on the index kind
-// ("splits", "merges", "cache_hits"…); docs/protocols/<kind>.md explains them.
+// ("splits", "merges", "cache_misses"…); docs/protocols/<kind>.md explains them.
 struct IndexStats {
   std::vector<std::pair<std::string, std::uint64_t>> counts;
   ComputeMemory compute;  // this index's share of the compute node's memory

@@ -189,7 +189,7 @@ void append_refusal(Bytes& out, std::string_view key, const Hello& hello,
 // A verb's bytes in a Batch, and its result's in the Answer, both a multiple of 8.
 std::size_t request_bytes(const Verb& verb);
 std::size_t result_bytes(const Verb& verb);
-inline constexpr std::size_t kBatchHead = 16;   // region key, count, zero
+inline constexpr std::size_t kBatchHead = 16;   // region key, count
 inline constexpr std::size_t kAnswerHead = 16;  // executed, error, zero; bytes of the error's text
 
 // Appends a frame with these verbs of the batch. REQUIRES: it is not longer than kMaxBytes.

@@ -102,7 +102,6 @@ struct BLinkCounts {
   std::atomic<std::uint64_t> splits{0};
   std::atomic<std::uint64_t> merges{0};
   std::atomic<std::uint64_t> root_growths{0};
-  std::atomic<std::uint64_t> cache_hits{0};
   std::atomic<std::uint64_t> cache_misses{0};
   std::atomic<std::uint64_t> misled{0};   // by an outdated cache entry
   std::atomic<std::uint64_t> repairs{0};  // of nodes whose writer died

@@ -23,14 +23,6 @@ Task<Status> BLink<K>::let_go(Operation& op, NodeLock* lock) {
 }
 
 template <class K>
-Verdict BLink<K>::judge(Node<K> node, std::uint8_t level, const NodeRef& ref) const {
-  const Verdict header = node.judge_header(index_id(), level, ref);
-  if (header != Verdict::kGood || node.lines() == 1) return header;
-  const bool whole = level == 0 ? leaves_.intact(node) : node.versions_agree();
-  return whole ? Verdict::kGood : Verdict::kTorn;
-}
-
-template <class K>
 bool BLink<K>::complete(Node<K> node) const {
   if (node.has(kDead)) return true;
   if (node.has(kAbsorbing) || node.has(kLeaving)) return false;
@@ -93,7 +85,7 @@ Task<Result<Found<K>>> BLink<K>::lock(Operation& op, View key, std::uint8_t leve
 
 // --- Finding a node, step by step ---
 
-// The usual way costs one coroutine; what is seldom needed has its own.
+// What is seldom needed has coroutines of its own.
 template <class K>
 Task<Result<Found<K>>> BLink<K>::find(Operation& op, View key, std::uint8_t level, std::byte* into,
                                       NodeLock* lock) {
@@ -102,10 +94,10 @@ Task<Result<Found<K>>> BLink<K>::find(Operation& op, View key, std::uint8_t leve
     if (search.restarts > 0 && op.expired()) {
       co_return fail(ErrorCode::kTimeout, "finding a node");
     }
-    if (search.restarts == 0 && route_cached(key, level, search.route)) {
-      counts_.cache_hits.fetch_add(1, std::memory_order_relaxed);
-    } else if (Status routed = co_await route_search(op, search); !routed) {
-      co_return fail(routed.error());
+    if (search.restarts > 0 || !route_cached(key, level, search.route)) {
+      if (Status routed = co_await route_search(op, search); !routed) {
+        co_return fail(routed.error());
+      }
     }
     search.found = Found<K>{.node = search.route.node};
     search.route_knows = true;

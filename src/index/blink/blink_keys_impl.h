@@ -1,4 +1,4 @@
-// BLink, the part about long keys: cells, items, fences.
+// BLink, the part about keys: entries and fences, and the items of long ones.
 #pragma once
 
 #include <algorithm>

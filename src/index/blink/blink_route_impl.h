@@ -1,4 +1,5 @@
-// BLink's members that know the way: the root, the cached inner nodes, routes through them.
+// BLink's members that know the way: the root, the cached inner nodes, routes through them, and
+// whether they led to the right node.
 #pragma once
 
 #include <chrono>
@@ -353,6 +354,16 @@ Task<Result<typename BLink<K>::Loaded>> BLink<K>::load(Operation& op, const Node
       if (!finished) co_return fail(finished.error());
     }
   }
+}
+
+// --- At the node ---
+
+template <class K>
+Verdict BLink<K>::judge(Node<K> node, std::uint8_t level, const NodeRef& ref) const {
+  const Verdict header = node.judge_header(index_id(), level, ref);
+  if (header != Verdict::kGood || node.lines() == 1) return header;
+  const bool whole = level == 0 ? leaves_.intact(node) : node.versions_agree();
+  return whole ? Verdict::kGood : Verdict::kTorn;
 }
 
 }  // namespace pando::index

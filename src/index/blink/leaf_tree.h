@@ -8,7 +8,7 @@
 //   key_word(i)           key_word() of its key
 //   is_item(i), item(i)   out of line, and where; byte-string keys: always
 //   value(i)              else: the value
-//   clear(i)
+//   set_value(i, word, value), set_item(i, word, item), clear(i)
 //
 // An entry whose item cannot be read, or is another's, is no live one: the operation's epoch holds
 // the items of all entries that were live when the leaf was read. It went right in a split that is
@@ -104,7 +104,9 @@ class LeafTree : public Tree, protected Leaves<K> {
   // Of the keys of a leaf that is split, ascending, with the new one among them at `added`: how
   // many stay left. At least one does, and one goes.
   virtual Result<std::size_t> split_at(const L& leaf, const std::vector<KeyAt>& keys,
-                                       std::size_t added) = 0;
+                                       std::size_t added) {
+    return split_point(keys.size(), added, !leaf.has(kHasHigh));
+  }
   // Moves the keys from `middle` on to `right`, a new leaf, and puts the new entry where it
   // belongs.
   virtual void divide(L left, L right, const std::vector<KeyAt>& keys, std::size_t middle,
@@ -181,9 +183,9 @@ class LeafTree : public Tree, protected Leaves<K> {
   }
   // What an item calls the key: its bytes, an integer's in big-endian order.
   static std::string item_key(View key);
-  // The item of a new entry. None: the value goes inline.
-  Task<Result<std::optional<PreparedItem>>> prepare(Operation& op, View key,
-                                                    std::string_view value);
+  // A new entry. Its item, if it has one, travels with the locking of the leaf: nobody can reach it
+  // before the leaf is written.
+  Task<Result<NewEntry>> prepare(Operation& op, View key, std::string_view value, NodeLock& lock);
   // The live entries of a locked leaf by whole key, ascending.
   Task<Result<std::vector<KeyAt>>> keys_of(Operation& op, L leaf);
   static void set(L leaf, std::size_t slot, const NewEntry& entry);

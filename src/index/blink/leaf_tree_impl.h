@@ -51,7 +51,6 @@ IndexStats LeafTree<K, L>::stats() const {
       {"splits", counts.splits.load()},
       {"merges", counts.merges.load()},
       {"root_growths", counts.root_growths.load()},
-      {"cache_hits", counts.cache_hits.load()},
       {"cache_misses", counts.cache_misses.load()},
       {"misled_by_cache", counts.misled.load()},
       {"repairs", counts.repairs.load()},
@@ -131,15 +130,16 @@ Task<Status> LeafTree<K, L>::write_and_retire(Operation& op, fabric::Batch& batc
 }
 
 template <class K, class L>
-Task<Result<std::optional<PreparedItem>>> LeafTree<K, L>::prepare(Operation& op, View key,
-                                                                  std::string_view value) {
-  using Answer = std::optional<PreparedItem>;
-  if (K::kType == KeyType::kInteger && value.size() <= options_.leaf.value_bytes) {
-    co_return Answer(std::nullopt);
-  }
+Task<Result<typename LeafTree<K, L>::NewEntry>> LeafTree<K, L>::prepare(Operation& op, View key,
+                                                                        std::string_view value,
+                                                                        NodeLock& lock) {
+  NewEntry entry{key, key_word(key), value, std::nullopt};
+  if (K::kType == KeyType::kInteger && value.size() <= options_.leaf.value_bytes) co_return entry;
   Result<PreparedItem> item = co_await prepare_item(op, item_key(key), value);
   if (!item) co_return fail(item.error());
-  co_return Answer(std::move(*item));
+  lock.carry(item->block->address, item->buffer.data(), item->bytes);
+  entry.item = std::move(*item);
+  co_return entry;
 }
 
 template <class K, class L>

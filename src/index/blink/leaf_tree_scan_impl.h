@@ -95,6 +95,7 @@ Task<Status> LeafTree<K, L>::fetch_values(Operation& op, std::vector<ScanItem>& 
     pointers.push_back(item.pointer);
     wanting.push_back(&item);
   }
+  if (pointers.empty()) co_return Status{};
   Result<std::vector<FetchedItem>> fetched = co_await fetch_items(op, pointers);
   if (!fetched) co_return fail(fetched.error());
   for (std::size_t i = 0; i < wanting.size(); ++i) {

@@ -17,9 +17,8 @@
 //
 // A reader takes lines at different moments, in any order. It believes the node if, for each line,
 //     floor <= line's node version <= header's node version.
-//   - Header older than a line (split under way, entries cleared already; absorb under way): the
-//   line's
-//     version is too high.
+//   - Header older than a line (split under way, entries cleared already; absorb under way):
+//     the line's version is too high.
 //   - Line older than an absorb that the header tells of, or of an earlier life of the block: the
 //     line's version is below the floor.
 //   - Line older than a split that the header tells of: believed, and right: what it still shows of

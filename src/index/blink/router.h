@@ -55,7 +55,8 @@ class NodeHandle {
   bool owned_ = false;
 };
 
-// How one came to a node. All but the node's reference is the router's own.
+// How one came to a node. All but the node's reference, and whether a split was found unposted on
+// the way, is the router's own.
 template <class K>
 struct Route {
   NodeRef node;
@@ -95,7 +96,8 @@ class Router {
   virtual std::optional<NodeRef> next_leaf(const Route<K>& /*route*/, View /*key*/) const {
     return std::nullopt;
   }
-  // A route of one's own to the leaf after the route's. False: not known.
+  // A route of one's own to the leaf after the route's; `next` may be `route` itself. False: not
+  // known.
   virtual bool next_route(const Route<K>& /*route*/, Route<K>& /*next*/) const { return false; }
   // The route's leaf begins at `low`, and ends at `high` if `next` is its sibling.
   struct Extent {

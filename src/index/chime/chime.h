@@ -7,9 +7,8 @@
 //
 // Round trips, inner nodes cached, integer keys, inline values:
 //   get 1 (READ neighbourhood, or one entry; 2 where that was a wrong guess) · update, erase 2
-//   (lock
-//   + READ neighbourhood; WRITE + unlock) · insert 2, where the neighbourhood has a free entry,
-//   else 3 (READ on to the free entry that the lock word told of) · scan 1 (READ leaves, or
+//   (lock + READ neighbourhood; WRITE + unlock) · insert 2, where the neighbourhood has a free
+//   entry, else 3 (READ on to the free entry that the lock word told of) · scan 1 (READ leaves, or
 //   their parts).
 // docs/protocols/chime.md explains each step and why it is right.
 #pragma once
@@ -115,53 +114,7 @@ class Chime final : public LeafTree<K, Leaf<K>> {
   std::optional<Guess> speculate(const NodeRef& leaf, const Wanted& wanted);
   Verdict judge_guess(const Wanted& wanted, const Guess& guess, Leaf<K> leaf);
 
-  // What read_leaf() reads for a key: its neighbourhood with what is needed to believe it; first
-  // the entry alone where a hotspot tells which.
-  class Neighbourhood {
-   public:
-    // One that a writer is changing is read again so often; then the leaf is read whole, which
-    // finds out whether that writer lives.
-    static constexpr int kTries = 16;
-    static constexpr bool kFindsRoute = true;
-    static constexpr bool kGuesses = true;
-    static constexpr bool kWhole = false;
-
-    Neighbourhood(Chime& chime, const Wanted& wanted) : chime_(&chime), wanted_(wanted) {}
-    View key() const { return wanted_.key; }
-    bool guesses(const Route<K>& route) {
-      guess_ = chime_->speculate(route.node, wanted_);
-      return guess_.has_value();
-    }
-    void add_guess(fabric::Batch& batch, const Route<K>& route, std::byte* image) const {
-      chime_->parts_for(*guess_).read(batch, route.node.address, image);
-    }
-    Verdict judge_guess(Leaf<K> leaf) const { return chime_->judge_guess(wanted_, *guess_, leaf); }
-    void start(const Route<K>& route) { next_ = chime_->router().next_leaf(route, wanted_.key); }
-    void add_reads(fabric::Batch& batch, const Route<K>& route, std::byte* image) const {
-      chime_->parts_for(wanted_, chime_->options_.leaf.neighbourhood, chime_->needs_header(next_))
-          .read(batch, route.node.address, image);
-    }
-    Verdict judge(const Route<K>& route, Leaf<K> leaf) const {
-      return chime_->judge(wanted_, route, next_, leaf);
-    }
-    Seen seen(const Believed<Leaf<K>>& read) const;
-    template <class Each>
-    void for_each_match(Leaf<K> leaf, Each each) const {
-      const LeafGeometry& geometry = chime_->options_.leaf;
-      for (std::size_t slot = leaf.find(wanted_.home, wanted_.word); slot < leaf.capacity();
-           slot =
-               leaf.find(wanted_.home, wanted_.word, geometry.distance(wanted_.home, slot) + 1)) {
-        each(slot);
-      }
-    }
-
-   private:
-    Chime* chime_;
-    Wanted wanted_;
-    std::optional<Guess> guess_;
-    std::optional<NodeRef> next_;  // the leaf after it, see needs_header()
-  };
-
+  class Neighbourhood;
   std::size_t place_of(const Wanted& wanted, const Seen& seen, std::size_t after = 0) const;
   Task<Result<std::optional<Match>>> find_in(Operation& op, const Wanted& wanted, const Seen& seen);
   void remember(const Wanted& wanted, const Seen& seen, std::size_t slot);

@@ -167,16 +167,11 @@ void Chime<K>::note_taken(NodeLock& lock, const Seen& seen, std::size_t home,
 template <class K>
 Task<Status> Chime<K>::put(Operation& op, Key key, std::string_view value, PutMode mode) {
   const Wanted wanted = want(K::view(key));
-  Result<std::optional<PreparedItem>> item = co_await prepare(op, wanted.key, value);
-  if (!item) co_return fail(item.error());
-  NewEntry entry{wanted.key, wanted.word, value, std::move(*item)};
-
-  const Unverified<Leaf<K>> image = new_image(op);
   NodeLock lock(tree().locks());
-  if (entry.item) {
-    // Nobody can reach the item before the leaf is written, so it travels with the locking.
-    lock.carry(entry.item->block->address, entry.item->buffer.data(), entry.item->bytes);
-  }
+  Result<NewEntry> prepared = co_await prepare(op, wanted.key, value, lock);
+  if (!prepared) co_return fail(prepared.error());
+  NewEntry& entry = *prepared;
+  const Unverified<Leaf<K>> image = new_image(op);
   const Purpose purpose = mode == PutMode::kUpdate   ? Purpose::kUpdate
                           : mode == PutMode::kInsert ? Purpose::kInsert
                                                      : Purpose::kPut;

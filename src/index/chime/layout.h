@@ -8,9 +8,8 @@
 //     0           2        3        4          4+b       12+b      12+b+v
 //     | ver. tag  | moves  | stamp  | bitmap   | key     | value   |
 //
-//   version, tag   14 bits of the node version; 2 bits: empty, an item, a value of v bytes, a
-//   shorter
-//                  one, whose length is its last byte
+//   version, tag   14 bits of the node version; 2 bits: empty, an item, a value of v bytes,
+//                  a shorter one, whose length is its last byte
 //   moves, bitmap  of the keys whose home this slot is: how often one of them has moved; where they
 //                  stand, bit i for the entry i places further (around the end of the leaf)
 //   stamp, key, value   of the key that stands here: `moves` of its home

@@ -9,6 +9,53 @@
 
 namespace pando::index::chime {
 
+// What read_leaf() reads for a key: its neighbourhood with what is needed to believe it; first
+// the entry alone where a hotspot tells which.
+template <class K>
+class Chime<K>::Neighbourhood {
+ public:
+  // One that a writer is changing is read again so often; then the leaf is read whole, which
+  // finds out whether that writer lives.
+  static constexpr int kTries = 16;
+  static constexpr bool kFindsRoute = true;
+  static constexpr bool kGuesses = true;
+  static constexpr bool kWhole = false;
+
+  Neighbourhood(Chime& chime, const Wanted& wanted) : chime_(&chime), wanted_(wanted) {}
+  View key() const { return wanted_.key; }
+  bool guesses(const Route<K>& route) {
+    guess_ = chime_->speculate(route.node, wanted_);
+    return guess_.has_value();
+  }
+  void add_guess(fabric::Batch& batch, const Route<K>& route, std::byte* image) const {
+    chime_->parts_for(*guess_).read(batch, route.node.address, image);
+  }
+  Verdict judge_guess(Leaf<K> leaf) const { return chime_->judge_guess(wanted_, *guess_, leaf); }
+  void start(const Route<K>& route) { next_ = chime_->router().next_leaf(route, wanted_.key); }
+  void add_reads(fabric::Batch& batch, const Route<K>& route, std::byte* image) const {
+    chime_->parts_for(wanted_, chime_->options_.leaf.neighbourhood, chime_->needs_header(next_))
+        .read(batch, route.node.address, image);
+  }
+  Verdict judge(const Route<K>& route, Leaf<K> leaf) const {
+    return chime_->judge(wanted_, route, next_, leaf);
+  }
+  Seen seen(const Believed<Leaf<K>>& read) const;
+  template <class Each>
+  void for_each_match(Leaf<K> leaf, Each each) const {
+    const LeafGeometry& geometry = chime_->options_.leaf;
+    for (std::size_t slot = leaf.find(wanted_.home, wanted_.word); slot < leaf.capacity();
+         slot = leaf.find(wanted_.home, wanted_.word, geometry.distance(wanted_.home, slot) + 1)) {
+      each(slot);
+    }
+  }
+
+ private:
+  Chime* chime_;
+  Wanted wanted_;
+  std::optional<Guess> guess_;
+  std::optional<NodeRef> next_;  // the leaf after it, see needs_header()
+};
+
 // The metadata comes from the header where replicas are not used, and where they do not tell how
 // far the leaf reaches: the next leaf of the level is unknown to the cache.
 template <class K>

@@ -56,14 +56,14 @@ std::uint64_t NodeLocks::new_word() {
 
 Task<Status> NodeLocks::read(Operation& op, NodeLock& lock, const LockTarget& target) {
   fabric::Batch batch(op.cost());
-  load(batch, lock);
+  add_carried(batch, lock);
   target.parts.read(batch, target.node, target.image);
   Status status = co_await op.submit(batch);
   if (status) lock.carried_bytes_ = 0;
   co_return status;
 }
 
-void NodeLocks::load(fabric::Batch& batch, const NodeLock& lock) {
+void NodeLocks::add_carried(fabric::Batch& batch, const NodeLock& lock) {
   if (lock.carried_bytes_ != 0) {
     batch.write(lock.carried_to_, lock.carried_from_, lock.carried_bytes_);
   }
@@ -82,7 +82,7 @@ Task<Result<bool>> NodeLocks::attempt(Operation& op, NodeLock& lock, const LockT
   if (lock.noted_) co_return co_await attempt_noted(op, lock, target, expected, seen);
   const std::uint64_t word = new_word();
   fabric::Batch batch(op.cost());
-  load(batch, lock);
+  add_carried(batch, lock);
   const std::size_t cas = batch.compare_swap(lock.word_at_, expected, word);
   if (options_.lock_with_read) target.parts.read(batch, target.node, target.image);
   // Ours as far as one knows, until one knows better: the coroutine may be destroyed meanwhile.
@@ -110,7 +110,7 @@ Task<Result<bool>> NodeLocks::attempt_noted(Operation& op, NodeLock& lock, const
   if (compute_node_.abandoned_locks().pending(lock.word_at_)) co_return false;
   for (std::uint64_t guess = expected;; guess = seen) {
     fabric::Batch batch(op.cost());
-    load(batch, lock);
+    add_carried(batch, lock);
     const std::size_t cas =
         batch.masked_compare_swap(lock.word_at_, expected, word, kOwnerMask, kHolderMask, guess);
     if (options_.lock_with_read) target.parts.read(batch, target.node, target.image);
@@ -228,12 +228,12 @@ Task<Result<bool>> NodeLocks::try_lock(Operation& op, NodeLock& lock, LockTarget
 void NodeLocks::add_unlock(fabric::Batch& batch, NodeLock& lock) {
   lock.hand_over_ = lock.local_ && options_.handovers > 0 &&
                     local_.should_hand_over(lock.ticket_, options_.handovers);
-  close(lock);
+  set_free_word(lock);
   if (!lock.hand_over_) batch.write_word(lock.word_at_, &lock.free_word_);
 }
 
 // What the word says to the next holder.
-void NodeLocks::close(NodeLock& lock) {
+void NodeLocks::set_free_word(NodeLock& lock) {
   if (!lock.noted_) return;
   lock.word_ = lock.repair_ ? lock.word_ | kUnfinished : lock.word_ & ~kUnfinished;
   lock.free_word_ = lock.word_ & ~kHolderMask;
@@ -270,7 +270,7 @@ Task<Status> NodeLocks::write_and_unlock(Operation& op, fabric::Batch& batch, No
 Task<Status> NodeLocks::submit_with_unlock(Operation& op, fabric::Batch& batch, NodeLock& lock) {
   if (mutated(Mutant::kUnlockFirst)) {
     fabric::Batch early(op.cost());
-    close(lock);
+    set_free_word(lock);
     early.write_word(lock.word_at_, &lock.free_word_);
     (void)co_await op.submit(early);
   }

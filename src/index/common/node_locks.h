@@ -187,8 +187,8 @@ class NodeLocks {
   Task<Result<bool>> owner_gone(Operation& op, std::uint64_t word);
   Task<Status> read(Operation& op, NodeLock& lock, const LockTarget& target);
   Task<Status> submit_with_unlock(Operation& op, fabric::Batch& batch, NodeLock& lock);
-  static void load(fabric::Batch& batch, const NodeLock& lock);
-  static void close(NodeLock& lock);
+  static void add_carried(fabric::Batch& batch, const NodeLock& lock);
+  static void set_free_word(NodeLock& lock);
   void let_go(NodeLock& lock);
   void abandon(NodeLock& lock);
   void hand_to_housekeeper(const NodeLock& lock);

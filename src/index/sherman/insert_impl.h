@@ -9,16 +9,11 @@ namespace pando::index::sherman {
 template <class K>
 Task<Status> Sherman<K>::put(Operation& op, Key key, std::string_view value, PutMode mode) {
   const View wanted = K::view(key);
-  Result<std::optional<PreparedItem>> item = co_await prepare(op, wanted, value);
-  if (!item) co_return fail(item.error());
-  NewEntry entry{wanted, key_word(wanted), value, std::move(*item)};
-
-  const Unverified<Leaf<K>> image = new_image(op);
   NodeLock lock(tree().locks());
-  if (entry.item) {
-    // Nobody can reach the item before the leaf is written, so it travels with the locking.
-    lock.carry(entry.item->block->address, entry.item->buffer.data(), entry.item->bytes);
-  }
+  Result<NewEntry> prepared = co_await prepare(op, wanted, value, lock);
+  if (!prepared) co_return fail(prepared.error());
+  NewEntry& entry = *prepared;
+  const Unverified<Leaf<K>> image = new_image(op);
   Result<Found<K>> found = co_await tree().lock(op, wanted, 0, image.bytes(), lock);
   Status status = found ? Status{} : fail(found.error());
   if (status) {

@@ -5,6 +5,38 @@
 
 namespace pando::index::sherman {
 
+// What read_leaf() reads for a key: all of its leaf.
+template <class K>
+class Sherman<K>::WholeLeaf {
+ public:
+  static constexpr int kTries = 1;
+  static constexpr bool kFindsRoute = false;
+  static constexpr bool kGuesses = false;
+  static constexpr bool kWhole = true;
+
+  WholeLeaf(const Sherman& sherman, View key) : sherman_(&sherman), key_(key) {}
+  View key() const { return key_; }
+  void start(const Route<K>&) {}
+  void add_reads(fabric::Batch& batch, const Route<K>& route, std::byte* image) const {
+    batch.read(route.node.address, image, sherman_->leaf_bytes());
+  }
+  Verdict judge(const Route<K>& route, Leaf<K> leaf) const {
+    return sherman_->judge_whole(route, key_, leaf);
+  }
+  template <class Each>
+  void for_each_match(Leaf<K> leaf, Each each) const {
+    const std::uint64_t word = sherman_->key_word(key_);
+    for (std::size_t slot = leaf.find(word); slot < leaf.capacity();
+         slot = leaf.find(word, slot + 1)) {
+      each(slot);
+    }
+  }
+
+ private:
+  const Sherman* sherman_;
+  View key_;
+};
+
 // An entry whose item is not the key's is no live one, or another key's with the same hash.
 template <class K>
 Task<Result<std::optional<typename Sherman<K>::Match>>> Sherman<K>::find_in(Operation& op,

@@ -7,9 +7,9 @@
 //
 // Round trips, inner nodes cached, integer keys, inline values:
 //   get 1 (READ leaf) · put, insert, update, erase 2 (lock + READ; WRITE line + unlock) · scan 1
-//   for what lies under one parent (READ leaves). A value out of line adds 1 to get and scan and
-//   nothing to writes. Byte-string keys add 1 to get and scan (READ item), and to writes that meet
-//   the key.
+//   for what the cached inner nodes lead to (READ leaves, up to 32). A value out of line adds 1 to
+//   get and scan and nothing to writes. Byte-string keys add 1 to get and scan (READ item), and to
+//   writes that meet the key.
 // docs/protocols/sherman.md explains each step and why it is right.
 #pragma once
 
@@ -62,42 +62,11 @@ class Sherman final : public LeafTree<K, Leaf<K>> {
 
   // search_impl.h
 
-  // What read_leaf() reads for a key: all of its leaf.
-  class WholeLeaf {
-   public:
-    static constexpr int kTries = 1;
-    static constexpr bool kFindsRoute = false;
-    static constexpr bool kGuesses = false;
-    static constexpr bool kWhole = true;
-
-    WholeLeaf(const Sherman& sherman, View key) : sherman_(&sherman), key_(key) {}
-    View key() const { return key_; }
-    void start(const Route<K>&) {}
-    void add_reads(fabric::Batch& batch, const Route<K>& route, std::byte* image) const {
-      batch.read(route.node.address, image, sherman_->leaf_bytes());
-    }
-    Verdict judge(const Route<K>& route, Leaf<K> leaf) const {
-      return sherman_->judge_whole(route, key_, leaf);
-    }
-    template <class Each>
-    void for_each_match(Leaf<K> leaf, Each each) const {
-      const std::uint64_t word = sherman_->key_word(key_);
-      for (std::size_t slot = leaf.find(word); slot < leaf.capacity();
-           slot = leaf.find(word, slot + 1)) {
-        each(slot);
-      }
-    }
-
-   private:
-    const Sherman* sherman_;
-    View key_;
-  };
+  class WholeLeaf;
   Task<Result<std::optional<Match>>> find_in(Operation& op, Leaf<K> leaf, View key);
   Task<Result<std::optional<std::string>>> value_in(Operation& op, Leaf<K> leaf, View key);
 
   // split_impl.h
-  Result<std::size_t> split_at(const Leaf<K>& leaf, const std::vector<KeyAt>& keys,
-                               std::size_t added) override;
   void divide(Leaf<K> left, Leaf<K> right, const std::vector<KeyAt>& keys, std::size_t middle,
               const NewEntry& entry) const override;
 

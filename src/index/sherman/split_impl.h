@@ -9,12 +9,6 @@
 namespace pando::index::sherman {
 
 template <class K>
-Result<std::size_t> Sherman<K>::split_at(const Leaf<K>& leaf, const std::vector<KeyAt>& keys,
-                                         std::size_t added) {
-  return split_point(keys.size(), added, !leaf.has(kHasHigh));
-}
-
-template <class K>
 void Sherman<K>::divide(Leaf<K> left, Leaf<K> right, const std::vector<KeyAt>& keys,
                         std::size_t middle, const NewEntry& entry) const {
   bool new_on_left = true;

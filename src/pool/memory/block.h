@@ -160,14 +160,14 @@ struct Block {
 // far as its compute node knew: never less than what the allocating operation has pinned, and never
 // more than the global epoch. The user writes it into the low 40 bits of the word at
 // incarnation_at. What follows, with epochs.h:
-//  - It grows from life to life: a block is reused three epochs after it was retired at the
-//  soonest,
-//    by an operation that pinned the last epoch but one at the least. So nobody need remember the
-//    last one to find the next. (Blocks that were never reachable wait as long: release(). So do
-//    those that the dead held, who may have begun a life of which only some lines were written.)
-//  - Whoever learned of a block in an operation that pinned c, and finds a birth of at most c
-//  there,
-//    finds the life that it learned of, or an earlier one that others may not read any more.
+//  - It grows from life to life: a block is reused three epochs after it was retired, at
+//    the soonest, by an operation that pinned the last epoch but one at the least. So nobody need
+//    remember the last one to find the next. (Blocks that were never reachable wait as long:
+//    release(). So do those that the dead held, who may have begun a life of which only some lines
+//    were written.)
+//  - Whoever learned of a block in an operation that pinned c, and finds a birth of at
+//    most c there, finds the life that it learned of, or an earlier one that others may not read
+//    any more.
 // A Block keeps the low 31 bits of a birth, with a last bit that is 1: which of two is later can be
 // told as long as they are less than 2^30 epochs apart.
 inline constexpr std::uint64_t kBirthMask = (std::uint64_t{1} << 40) - 1;
