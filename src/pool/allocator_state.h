@@ -116,6 +116,7 @@ struct Allocator::State {
   Task<Status> settle_estates(Operation& op);
   Task<Status> settle(Operation& op, std::uint64_t head, bool own);
   Task<Status> settle_class(Operation& op, std::span<const FoundPage> pages);
+  Task<Status> take_struck(Operation& op);
   Task<void> give(Operation& op, std::vector<FreeRun> runs);
 
   ComputeNode& node;
@@ -147,6 +148,13 @@ struct Allocator::State {
   bool chain_known = false;  // it was read
   bool inherited = false;    // nothing of a predecessor's is listed there any more
   task::TimePoint next_inheriting{};
+  // Rows of pages that are being struck: once they are, nobody else knows of these blocks. Where it
+  // is unknown whether they were, they are struck again before anything else is settled.
+  struct Struck {
+    std::vector<fabric::Address> words;
+    std::vector<Listed> rows;
+  };
+  std::vector<Struck> perhaps_struck;
   task::TimePoint next_growth{};
   std::optional<task::TimePoint> told;  // when the ledger was last written
   task::TimePoint next_settling{};

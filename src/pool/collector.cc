@@ -211,6 +211,7 @@ Task<Result<bool>> Allocator::give_back_all(Operation& op) {
   if (!state_->inherited) {
     if (Status settled = co_await state_->inherit(op); !settled) co_return fail(settled.error());
   }
+  if (Status taken = co_await state_->take_struck(op); !taken) co_return fail(taken.error());
   if (Status given = co_await call_in(op); !given) co_return fail(given.error());
   const bool all = state_->waiting() == 0 || base::mutated(base::Mutant::kClosedLedger);
   const Status told = all ? co_await state_->close_ledger(op) : co_await state_->finish_ledger(op);
