@@ -134,6 +134,12 @@ TEST(Seeds, ThatFailedOnce) {
       {2104514, "tear,kill,pause,leave", {3, 3, 1, 3, 17, 64}, "chime"},
       {2071694, "tear,delay,kill,leave,drop", {2, 2, 3, 3, 30, 64}, "chime"},
       {2056557, "tear,kill", {1, 2, 3, 2, 300, 64}, "chime"},
+      // Who finished that split died as well, and the next one took keys out that had moved.
+      {6032237, "tear,delay,kill,restart,drop", {1, 2, 2, 1, 10, 64}, "chime"},
+      {6061610, "tear,kill,drop", {2, 4, 2, 2, 60, 64}, "chime"},
+      // Pages of the dead were struck by a WRITE of unknown outcome, and what they listed was lost.
+      {6031454, "tear,delay,cut,leave,drop,indexes", {2, 4, 1, 1, 60, 8}, "chime"},
+      {6067896, "tear,delay,kill,cut,leave", {1, 2, 2, 2, 30, 64}, "chime"},
       // A recycled chunk whose taking had an unknown outcome was not among what faults may cost.
       {2007071, "pause,cut", {1, 4, 1, 3, 10, 64}, "chime"},
       // Who had been shut out of one memory node lived on, and never ended its recycling.

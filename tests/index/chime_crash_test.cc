@@ -142,6 +142,11 @@ TEST(ChimeCrashes, RepairersOfHops) {
 
 TEST(ChimeCrashes, RepairersOfSplits) {
   sweep_repairs(with_first(chime_script("split", KeyNames::kInteger, 27), between, {kOneSplit}));
+  // Where parts of a leaf are small, some read as before the split, some as after it, and some as
+  // the repairer left them.
+  Script parts = chime_script("split in parts", KeyNames::kInteger, 20);
+  parts.index = "chime:span=32,neighbourhood=2,inner_bytes=256";
+  sweep_repairs(with_first(parts, between, {kOneSplit}));
 }
 
 TEST(ChimeCrashes, RepairersOfMerges) {

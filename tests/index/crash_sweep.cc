@@ -352,6 +352,16 @@ struct Point {
   }
 };
 
+// Under sanitizers, an even sample of them.
+template <class Each>
+std::vector<Each> sample(const std::vector<Each>& all, std::size_t most) {
+  const std::size_t kept = scaled(all.size(), std::min(all.size(), most));
+  std::vector<Each> some;
+  some.reserve(kept);
+  for (std::size_t i = 0; i < kept; ++i) some.push_back(all[i * all.size() / kept]);
+  return some;
+}
+
 std::vector<Point> points_of(const std::vector<std::size_t>& verbs) {
   std::vector<Point> points;
   std::size_t turn = 0;
@@ -367,13 +377,7 @@ std::vector<Point> points_of(const std::vector<std::size_t>& verbs) {
       }
     }
   }
-  // Under sanitizers, an even sample of them.
-  const std::size_t kept = scaled(points.size(), std::min<std::size_t>(points.size(), 12));
-  if (kept >= points.size()) return points;
-  std::vector<Point> sample;
-  sample.reserve(kept);
-  for (std::size_t i = 0; i < kept; ++i) sample.push_back(points[i * points.size() / kept]);
-  return sample;
+  return sample(points, 12);
 }
 
 // Runs every point. Most of a point's time is waiting for leases, so several run at a time.
@@ -415,18 +419,19 @@ void sweep(const Script& script) {
 void sweep_repairs(const Script& script) {
   const Run whole = run(script, std::nullopt, kApproaches[0]);
   ASSERT_FALSE(whole.wrong) << script.name << " without a crash: " << *whole.wrong;
-  std::vector<std::uint64_t> first_deaths;
-  const std::size_t deaths =
-      scaled(whole.verbs.size(), std::min<std::size_t>(whole.verbs.size(), 4));
-  first_deaths.reserve(deaths);
-  for (std::size_t i = 0; i < deaths; ++i) {
-    first_deaths.push_back(i * whole.verbs.size() / deaths);
+  // Before each verb, and after some of its lines, in some order.
+  std::vector<StopAt> first_deaths;
+  for (std::uint64_t verb = 0; verb < whole.verbs.size(); ++verb) {
+    for (std::size_t lines = 0; lines < whole.verbs[verb]; ++lines) {
+      first_deaths.push_back({.verb = verb, .lines = lines, .line_order = verb + lines});
+    }
   }
-  run_all(script.name, first_deaths, [&](std::uint64_t verb) -> Problem {
+  first_deaths = sample(first_deaths, 4);
+  run_all(script.name, first_deaths, [&](const StopAt& first) -> Problem {
     for (std::uint64_t write = 0;; ++write) {
-      const Point point{{.verb = verb}, kApproaches[(verb + write) % std::size(kApproaches)]};
+      const Point point{first, kApproaches[(first.verb + write) % std::size(kApproaches)]};
       const Run result = run(script, point.stop, point.approach,
-                             StopAt{.verb = write, .lines = write % 3, .line_order = verb});
+                             StopAt{.verb = write, .lines = write % 3, .line_order = first.verb});
       if (result.wrong) {
         return fmt::format("{}; the second dies at WRITE {}: {}", point.describe(whole.verbs),
                            write, *result.wrong);

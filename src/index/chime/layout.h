@@ -363,11 +363,13 @@ class Leaf : public Node<K> {
   // After a writer died, of a leaf whose header was written and some of whose slots were not:
   // whether it was being split, and `right` is what was split off. A replica that was not written
   // tells how far the leaf reached before: as far as `right` does. (Where all were written, no part
-  // of the leaf reads as it was before.)
+  // of the leaf reads as it was before.) One who repairs is further ahead (newest_version()): where
+  // he died as well, he has seen to what readers saw, and entries that are missing here may have
+  // gone to `right`.
   bool was_being_split(const Leaf& right) const {
     if (!this->has(kHasHigh) || this->high() != right.low()) return false;
     for (std::size_t r = 0; r < geometry_->replicas(); ++r) {
-      if (replica_version(r) == header_version()) continue;
+      if (replica_version(r) != version_before()) continue;
       if (geometry_->fences) {
         return replica_has_next(r) == right.has(kHasHigh) &&
                (!right.has(kHasHigh) || replica_fence(r) == right.fence_word());
@@ -382,12 +384,16 @@ class Leaf : public Node<K> {
     const std::size_t home = right.home_of(slot);
     for (std::size_t d = 0; d < geometry_->neighbourhood; ++d) {
       const std::size_t i = geometry_->wrapped(home + d);
-      if (version(i) == header_version()) return false;
+      if (version(i) != version_before()) return false;
       const bool same = !empty(i) && key_word(i) == right.key_word(slot) &&
                         (!is_item(i) || !right.is_item(slot) || item(i) == right.item(slot));
       if (same) return false;
     }
     return true;
+  }
+  // Before the split whose header was written.
+  std::uint16_t version_before() const {
+    return static_cast<std::uint16_t>((header_version() - 1) & kVersionMask);
   }
   // The header's version and metadata, everywhere.
   void set_version(std::uint32_t version) {

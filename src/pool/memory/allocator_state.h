@@ -132,6 +132,7 @@ struct Allocator::State {
   Task<Status> recover_from_the_dead(Operation& op);
   Task<Status> recover(Operation& op, std::uint64_t head, bool own);
   Task<Status> recover_class(Operation& op, std::span<const FoundPage> pages);
+  Task<Status> take_struck(Operation& op);
   Task<void> give(Operation& op, std::vector<FreeRun> runs);
 
   ComputeNode& node;
@@ -166,6 +167,13 @@ struct Allocator::State {
   bool chain_known = false;         // it was read
   bool own_slot_recovered = false;  // nothing of a predecessor's is listed there any more
   task::TimePoint next_own_recovery{};
+  // Rows of pages that are being struck: once they are, nobody else knows of these blocks. Where it
+  // is unknown whether they were, they are struck again before anything else is recovered.
+  struct Struck {
+    std::vector<fabric::Address> words;
+    std::vector<Listed> rows;
+  };
+  std::vector<Struck> perhaps_struck;
   task::TimePoint next_growth{};
   std::optional<task::TimePoint> ledger_written;
   task::TimePoint next_recovery{};

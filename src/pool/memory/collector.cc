@@ -227,6 +227,7 @@ Task<Result<bool>> Allocator::give_back_all(Operation& op) {
     if (Status recovered = co_await state_->recover_own_slot(op); !recovered)
       co_return fail(recovered.error());
   }
+  if (Status taken = co_await state_->take_struck(op); !taken) co_return fail(taken.error());
   if (Status given = co_await give_back_free(op); !given) co_return fail(given.error());
   const bool all = state_->waiting() == 0 || base::mutated(base::Mutant::kClosedLedger);
   const Status listed =

@@ -513,6 +513,7 @@ Task<Status> Allocator::State::recover_from_the_dead(Operation& op) {
 // What cannot be recovered now is left as it is; the error says why. `own`: the pages that list
 // nothing any more are this compute node's to use.
 Task<Status> Allocator::State::recover(Operation& op, std::uint64_t head, bool own) {
+  if (Status taken = co_await take_struck(op); !taken) co_return taken;
   auto found = co_await read_chain(op, head);
   if (!found) co_return fail(found.error());
   std::map<std::size_t, std::vector<FoundPage>> by_class;
@@ -542,30 +543,41 @@ Task<Status> Allocator::State::recover_class(Operation& op, std::span<const Foun
   if (!rows) co_return fail(rows.error());
   auto unused = co_await not_begun(op, *rows);
   if (!unused) co_return fail(unused.error());
-  std::vector<Address> words;
+  Struck& struck = perhaps_struck.emplace_back();
+  struck.rows = std::move(*unused);
   for (const FoundPage& page : pages) {
-    words.push_back(page.at + offsetof(LedgerPage, content_word));
+    struck.words.push_back(page.at + offsetof(LedgerPage, content_word));
   }
-  if (!mutated(Mutant::kRecoveredTwice)) {
-    if (Status struck = co_await strike(op, words); !struck) co_return struck;
-  }
+  co_return co_await take_struck(op);
+}
 
-  std::vector<FreeRun> free_now;
-  for (const Listed& row : *unused) {
-    const Block& block = row.run.block;
-    if (used_up(block)) continue;
-    recovered_blocks.fetch_add(row.run.count, std::memory_order_relaxed);
-    // One that has births waits: the dead may have begun a life of which its first line says
-    // nothing.
-    if (!row.retired && (block.incarnation == 0 || !description(block.kind).births)) {
-      free_now.push_back(row.run);
-      continue;
+Task<Status> Allocator::State::take_struck(Operation& op) {
+  while (!perhaps_struck.empty()) {
+    Struck last = std::move(perhaps_struck.back());
+    perhaps_struck.pop_back();
+    if (!mutated(Mutant::kRecoveredTwice)) {
+      if (Status struck = co_await strike(op, last.words); !struck) {
+        perhaps_struck.push_back(std::move(last));
+        co_return struck;
+      }
     }
-    const base::MutexLock lock(mutex);
-    retired.push(block, node.epochs().current());
-    free.touch(block.kind, block.size_class);
+    std::vector<FreeRun> free_now;
+    for (const Listed& row : last.rows) {
+      const Block& block = row.run.block;
+      if (used_up(block)) continue;
+      recovered_blocks.fetch_add(row.run.count, std::memory_order_relaxed);
+      // One that has births waits: the dead may have begun a life of which its first line says
+      // nothing.
+      if (!row.retired && (block.incarnation == 0 || !description(block.kind).births)) {
+        free_now.push_back(row.run);
+        continue;
+      }
+      const base::MutexLock lock(mutex);
+      retired.push(block, node.epochs().current());
+      free.touch(block.kind, block.size_class);
+    }
+    co_await give(op, std::move(free_now));
   }
-  co_await give(op, std::move(free_now));
   co_return Status{};
 }
 
