@@ -9,7 +9,9 @@
 #   5. A folder of src/fabric/ includes only those that the list below has it use, each of which stands
 #      before it: so there is no cycle, and fabrics know nothing of one another. What lies in
 #      src/fabric/ itself is below all of them, but open.h, which is above.
-#   6. What runs in simulated time asks the machine for neither time, threads nor randomness: the pool,
+#   6. src/index/common/ knows no index: of src/index/ it includes itself and index.h. Nor does the toy
+#      index of the tests include more than an index outside of blink/ may.
+#   7. What runs in simulated time asks the machine for neither time, threads nor randomness: the pool,
 #      the indexes, the simulation. (A line that knows better says "not simulated".)
 #
 # usage: tests/layers.sh [REPOSITORY]
@@ -34,6 +36,12 @@ while IFS= read -r line; do
   status=1
 done < <(grep -rnE '(steady|system|high_resolution)_clock::now|std::j?thread\b|this_thread::|random_device' \
            src/pool src/index src/innet src/fabric/sim 2>/dev/null | grep -v 'not simulated')
+
+while IFS= read -r line; do
+  printf '%s\n    %s\n' "$line" "the toy index is made of index/common/ and what is below it"
+  status=1
+done < <(grep -nE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' /dev/null tests/support/toy_index.* 2>/dev/null |
+           grep -vE '"(support/toy_index\.h|index/index\.h|index/common/.*|(pool|task|base)/.*|fabric/verbs\.h)"')
 
 find "${folders[@]}" -type f \( -name '*.h' -o -name '*.cc' \) -print0 | sort -z |
   xargs -0 -r grep -HnE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' |
@@ -85,6 +93,8 @@ find "${folders[@]}" -type f \( -name '*.h' -o -name '*.cc' \) -print0 | sort -z
       else if (rank[part[1]] > rank[layer]) offence(layer " is below " part[1])
       else if (layer ~ /^(index|innet)$/ && target ~ /^fabric\/(embedded|mapped|tcp|rdma|sim)([\/_.]|$)/)
         offence("an index knows no fabric by name")
+      else if (at[1] ~ /^src\/index\/common\// && part[1] == "index" && target !~ /^index\/(common\/|index\.h$)/)
+        offence("index/common/ knows no index")
       else if (layer == "fabric" && part[1] == "fabric" && (why = fabric_offence(at[1], target)) != "")
         offence(why)
     }

@@ -59,28 +59,54 @@ Task<Result<std::string>> do_get(const api::IndexState& index, Session& session,
 
 // Out of memory, there may be blocks that wait for this very operation's epoch, or that are free
 // for another size: end it, let them become free, and try again.
+class MemoryWait {
+ public:
+  explicit MemoryWait(Session& session) : session_(session) {}
+
+  // Between two operations. False: it is of no use to try again.
+  Task<bool> reclaimed() {
+    pool::ComputeNode& node = session_.node();
+    const task::TimePoint now = session_.worker().now();
+    if (!deadline_) deadline_ = now + node.options().deadline;
+    if (now >= *deadline_) co_return false;
+    co_return co_await node.allocator().reclaimed(session_, *deadline_,
+                                                  std::exchange(again_, true));
+  }
+
+ private:
+  Session& session_;
+  std::optional<task::TimePoint> deadline_;  // counted from the first time
+  bool again_ = false;
+};
+
+bool out_of_memory(const Status& done) {
+  return !done && done.error().code() == ErrorCode::kOutOfMemory;
+}
+
 Task<Status> do_put(const api::IndexState& index, Session& session, Counters* cost, Key key,
                     std::string_view value, PutMode mode) {
   if (Status ok = check_entry(index, key, value); !ok) co_return ok;
-  pool::ComputeNode& node = index.pool->node;
-  std::optional<task::TimePoint> deadline;
-  for (bool again = false;; again = true) {
+  for (MemoryWait memory(session);;) {
     Status done;
     {
       Operation op(session, cost);
       done = co_await index.tree->put(op, key, value, mode);
     }
-    if (done || done.error().code() != ErrorCode::kOutOfMemory) co_return done;
-    if (!deadline) deadline = session.worker().now() + node.options().deadline;
-    if (session.worker().now() >= *deadline) co_return done;
-    if (!co_await node.allocator().reclaimed(session, *deadline, again)) co_return done;
+    if (!out_of_memory(done) || !co_await memory.reclaimed()) co_return done;
   }
 }
 
+// An index may need memory to erase: for a smaller node, or a copy.
 Task<Status> do_erase(const api::IndexState& index, Session& session, Counters* cost, Key key) {
   if (Status ok = check_key(index, key); !ok) co_return ok;
-  Operation op(session, cost);
-  co_return co_await index.tree->erase(op, key);
+  for (MemoryWait memory(session);;) {
+    Status done;
+    {
+      Operation op(session, cost);
+      done = co_await index.tree->erase(op, key);
+    }
+    if (!out_of_memory(done) || !co_await memory.reclaimed()) co_return done;
+  }
 }
 
 // `from` need not be a key that could be stored: the successor of the longest key is longer.

@@ -69,6 +69,9 @@ class Kind {
   virtual std::string_view summary() const = 0;
   virtual std::uint32_t format_version() const = 0;
   virtual std::vector<Setting> settings() const = 0;
+  // Blocks that one WRITE of it links or unlinks, at most, in an index of some hundred keys: what a
+  // task may lose that is dropped at that moment (pool/memory/allocator.h). `pando check` counts.
+  virtual std::size_t blocks_linked_at_once() const = 0;
   // Checks all settings and fills in the defaults. Errors name the setting.
   virtual Result<IndexOptions> normalize(const IndexOptions& options) const = 0;
   // REQUIRES: options came from normalize().

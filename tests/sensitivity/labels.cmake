@@ -11,8 +11,8 @@ endif()
 
 file(GLOB reference_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/sensitivity/reference/*.cc")
 file(GLOB support_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/support/*.cc")
-# The reference has no memory nodes, and no fabric.
-list(FILTER support_sources EXCLUDE REGEX "/(memory_nodes|fault_fabric|proxy).cc$")
+# The reference has no memory nodes, no fabric and no index kinds.
+list(FILTER support_sources EXCLUDE REGEX "/(memory_nodes|fault_fabric|proxy|toy_index).cc$")
 add_executable(conformance_on_reference
   ${reference_sources}
   ${support_sources}

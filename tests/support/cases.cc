@@ -9,7 +9,9 @@
 
 #include "base/parse.h"
 #include "base/sanitizers.h"
+#include "index/registry.h"
 #include "support/memory_nodes.h"
+#include "support/toy_index.h"
 
 namespace pando::testing {
 namespace {
@@ -110,6 +112,22 @@ bool wanted(const IndexCase& index_case) {
 #ifndef PANDO_ON_REFERENCE
 namespace {
 
+// The index that shows that index/common/ and pool/ are enough to make one (toy_index.h). Its costs
+// are its own, and what sanitizers could see is seen by tests/check.
+void add_toy(std::vector<IndexCase>& cases) {
+  if (PANDO_THREAD_SANITIZER || PANDO_ADDRESS_SANITIZER) return;
+  if (const Status added = index::add_kind(toy_kind()); !added) {
+    throw std::runtime_error(added.error().message());
+  }
+  for (const KeyType key_type : {KeyType::kInteger, KeyType::kBytes}) {
+    for (const std::size_t fabric : {1u, 2u}) {
+      cases.push_back(make_case({"toy", "toy"}, key_type, kFabrics[fabric]));
+      cases.back().variant = true;
+      cases.back().slowdown = 10;
+    }
+  }
+}
+
 // Fabrics do not own their nodes, so these live on.
 std::deque<MemoryNodes>& memory_nodes() {
   static std::deque<MemoryNodes> all;
@@ -133,6 +151,7 @@ std::string start_memory_nodes(std::string_view fabric, std::uint64_t bytes) {
 
 void stop_memory_nodes() { memory_nodes().clear(); }
 #else
+void add_toy(std::vector<IndexCase>&) {}
 void stop_memory_nodes() {}
 #endif
 
@@ -170,6 +189,7 @@ std::vector<IndexCase> all_cases() {
       cases.back().variant = true;
     }
   }
+  add_toy(cases);
   std::erase_if(cases, [](const IndexCase& each) { return !wanted(each); });
   return cases;
 }

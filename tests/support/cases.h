@@ -21,6 +21,7 @@ struct IndexCase {
   std::string pool;   // url of the pool; SIZE stands for its size
   KeyType key_type;
   bool variant = false;  // other settings than the default: costs are not asserted
+  double slowdown = 1;   // what a step costs beside one of others: tests do less
 
   bool remote() const {
     return pool.starts_with("tcp:") || pool.starts_with("mapped:") || pool.starts_with("rdma:");

@@ -13,6 +13,7 @@ void ConformanceTest::SetUp() {
   // 100.
   const std::string& pool = GetParam().pool;
   fabric_slowdown = pool.starts_with("rdma:") ? 200.0 : pool.starts_with("tcp:") ? 20.0 : 1.0;
+  fabric_slowdown *= GetParam().slowdown;
 }
 
 void ConformanceTest::TearDown() {

@@ -24,6 +24,8 @@ class LeafTreeKind final : public Kind {
   std::string_view summary() const override { return summary_; }
   std::uint32_t format_version() const override { return format_version_; }
   std::vector<Setting> settings() const override { return Options::settings(); }
+  // An item, a node, a separator.
+  std::size_t blocks_linked_at_once() const override { return 3; }
   Result<IndexOptions> normalize(const IndexOptions& options) const override {
     Result<Options> parsed = Options::parse(options);
     if (!parsed) return fail(parsed.error());

@@ -21,6 +21,7 @@ class CombinedKind final : public Kind {
   std::string_view summary() const override { return kind_.summary(); }
   std::uint32_t format_version() const override { return kind_.format_version(); }
   std::vector<Setting> settings() const override;
+  std::size_t blocks_linked_at_once() const override { return kind_.blocks_linked_at_once(); }
   Result<IndexOptions> normalize(const IndexOptions& options) const override;
   Result<std::unique_ptr<Tree>> make(pool::ComputeNode& node, const pool::IndexRecord& record,
                                      const IndexOptions& options) const override;

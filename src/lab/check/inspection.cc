@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "index/registry.h"
 #include "pool/layout.h"
 #include "pool/memory/census.h"
 #include "pool/memory/ledger.h"
@@ -235,10 +236,10 @@ bool Inspection::broken() const {
 }
 
 // Blocks of the dead, and those of unknown outcome, are not given back; nor are those that the
-// last WRITE of a dropped task was about to link or unlink: an item, a node, a separator.
+// last WRITE of a dropped task was about to link or unlink.
 bool Inspection::unbalanced() const {
-  constexpr std::uint64_t kLastWrite = 3;
-  const std::uint64_t most = broken() ? allocated() : kLastWrite * cut_short_;
+  const index::Kind& kind = *index::find_kind(plan_.index.kind).value();
+  const std::uint64_t most = broken() ? allocated() : kind.blocks_linked_at_once() * cut_short_;
   return freed() > allocated() || allocated() - freed() > most;
 }
 
