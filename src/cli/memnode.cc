@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
+#include <cassert>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -230,7 +231,10 @@ class StopSignals {
     if (came_ == 0) sigwait(&signals_, &came_);
   }
   // REQUIRES: one has come.
-  const char* name() const { return came_ == SIGTERM ? "SIGTERM" : "SIGINT"; }
+  const char* name() const {
+    assert(came_ != 0);
+    return came_ == SIGTERM ? "SIGTERM" : "SIGINT";
+  }
 
  private:
   sigset_t signals_;

@@ -23,6 +23,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 
@@ -70,7 +71,9 @@ class BasicLineMemory {
   BasicLineMemory() = default;
   // REQUIRES: `bytes` is aligned to kStripeBytes; `sequences` are kSequences.
   BasicLineMemory(std::byte* bytes, Sequence* sequences, Sharing sharing = {})
-      : bytes_(bytes), sequences_(sequences), sharing_(sharing) {}
+      : bytes_(bytes), sequences_(sequences), sharing_(sharing) {
+    assert(reinterpret_cast<std::uintptr_t>(bytes) % kStripeBytes == 0);
+  }
 
   std::byte* bytes() const { return bytes_; }
 
@@ -181,6 +184,7 @@ class BasicLineMemory {
 
   // False: a writer was there meanwhile. REQUIRES: all within one stripe.
   bool try_read(std::uint64_t offset, std::byte* into, std::size_t length) const {
+    assert(offset % kStripeBytes + length <= kStripeBytes);
     const Sequence& number = sequence_of(offset);
     const Word before = number.load();
     if (before % 2 != 0) [[unlikely]]

@@ -49,6 +49,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <coroutine>
 #include <cstddef>
 #include <cstdint>
@@ -100,7 +101,10 @@ class Address {
   constexpr bool on_chip() const { return offset() >= kOnChip; }
   constexpr explicit operator bool() const { return raw_ != 0; }
   // REQUIRES: the sum stays within the node's offsets.
-  constexpr Address operator+(std::uint64_t bytes) const { return from_raw(raw_ + bytes); }
+  constexpr Address operator+(std::uint64_t bytes) const {
+    assert(bytes <= kOffsetMask - offset());
+    return from_raw(raw_ + bytes);
+  }
   friend constexpr auto operator<=>(Address, Address) = default;
 
  private:
@@ -210,6 +214,7 @@ struct Verb {
   std::uint64_t word_after(std::uint64_t before) const;
   // Whether a (masked) compare-and-swap swapped. REQUIRES: outcome == kExecuted.
   bool succeeded() const {
+    assert(outcome == Outcome::kExecuted);
     if (emulated) return previous == guess;
     return (previous & compare_mask) == (compare & compare_mask);
   }

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -32,6 +33,7 @@ class Histogram {
   // The value that a share `q` of the recorded ones do not exceed; 0 where there are none.
   // REQUIRES 0 <= q <= 1.
   double quantile(double q) const {
+    assert(0 <= q && q <= 1);
     if (count_ == 0) return 0;
     const double exact = q * static_cast<double>(count_);
     const auto wanted = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(exact + 0.999999));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cstring>
 #include <string_view>
 
@@ -78,10 +79,12 @@ Key KeySpace::key(std::uint64_t item, Buffer& buffer) const {
 }
 
 bool key_less(const Key& a, const Key& b) {
+  assert(a.type() == b.type());
   return a.type() == KeyType::kInteger ? a.integer() < b.integer() : a.bytes() < b.bytes();
 }
 
 bool key_equal(const Key& a, const Key& b) {
+  assert(a.type() == b.type());
   return a.type() == KeyType::kInteger ? a.integer() == b.integer() : a.bytes() == b.bytes();
 }
 
@@ -105,6 +108,7 @@ BigEndian big_endian(std::uint64_t integer) {
 
 std::uint64_t from_big_endian(std::string_view bytes) {
   std::uint64_t word;
+  assert(bytes.size() == sizeof word);
   std::memcpy(&word, bytes.data(), sizeof word);
   return __builtin_bswap64(word);
 }

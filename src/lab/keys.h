@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -30,6 +31,7 @@ class KeySpace {
   KeySpace(KeyType type, Order order) : type_(type), order_(order) {}
   // Dense integer keys, `count` at a time. REQUIRES: count > 0.
   static KeySpace dense(Order order, std::uint64_t count) {
+    assert(count > 0);
     KeySpace keys(KeyType::kInteger, order);
     keys.dense_ = Dense{count, base::Permutation(count, 0)};
     return keys;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <utility>
 
 namespace pando::lab {
@@ -17,6 +18,7 @@ CardLimit busiest_limit(const CardUse& card) {
 }
 
 const CardUse& busiest_card(const std::vector<CardUse>& cards) {
+  assert(!cards.empty());
   return *std::ranges::max_element(cards, {},
                                    [](const CardUse& card) { return busiest_limit(card).use; });
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cassert>
 #include <chrono>
 #include <future>
 
@@ -45,6 +46,7 @@ double RunReport::per_operation(std::uint64_t count) const {
 }
 
 double RunReport::ceiling_mops() const {
+  assert(network);
   const double use = network->busiest().use;
   return use > 0 ? mops() / use : 0;
 }
@@ -84,6 +86,7 @@ std::expected<void, std::string> Runner::populate(unsigned clients) {
 
 Runner::Outcome Runner::run(const Mix& mix, unsigned clients,
                             std::optional<std::uint64_t> operations) {
+  assert(!mix.is_load());
   const std::uint64_t count = operations.value_or(options_.operations);
   Failures failures;
   if (mix.scan > 0 && !greatest_item_) greatest_item_ = find_greatest_item();

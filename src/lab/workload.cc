@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cctype>
 
 #include "base/random.h"
@@ -91,6 +92,7 @@ const Mix* find_mix(std::string_view name) {
 }
 
 std::vector<Operation> make_plan(const PlanOptions& options) {
+  assert(!options.mix->is_load());
   base::Random random(base::mix64(base::mix64(options.seed, options.phase), options.client));
   const ItemSource draw_item(options);
   std::vector<Operation> plan;
@@ -122,6 +124,7 @@ std::optional<std::uint64_t> InsertCounter::try_next() {
 }
 
 void InsertCounter::acknowledge(std::uint64_t item) {
+  assert(item >= acknowledged() && item < next_.load());
   slot(item).store(item + 1);
   // Sequential consistency makes one of two neighbours see the other's mark, so that whoever is
   // last carries the count past both.

@@ -1,6 +1,7 @@
 #include "lab/zipf.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 
 namespace pando::lab {
@@ -22,7 +23,9 @@ Zipf::Zipf(std::uint64_t size, double theta)
       theta_(theta),
       integral_first_(integral(1.5) - 1),
       integral_last_(integral(static_cast<double>(size) + 0.5)),
-      squeeze_(2 - inverse_integral(integral(2.5) - density(2))) {}
+      squeeze_(2 - inverse_integral(integral(2.5) - density(2))) {
+  assert(size > 0 && theta >= 0);
+}
 
 std::uint64_t Zipf::operator()(base::Random& random) const {
   for (;;) {

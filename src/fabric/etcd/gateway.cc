@@ -3,6 +3,7 @@
 #include <openssl/evp.h>
 
 #include <algorithm>
+#include <cassert>
 #include <charconv>
 #include <nlohmann/json.hpp>
 
@@ -82,6 +83,7 @@ std::optional<std::string> from_base64(std::string_view text) {
 }
 
 std::string range_request(std::string_view prefix) {
+  assert(!prefix.empty() && prefix.back() != '\xff');
   std::string end(prefix);
   ++end.back();
   return Json{{"key", base64(prefix)}, {"range_end", base64(end)}}.dump();

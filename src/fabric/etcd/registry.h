@@ -12,6 +12,7 @@
 // Thread-safe; every call blocks, for a bounded time.
 #pragma once
 
+#include <cassert>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -44,7 +45,9 @@ class Registry {
  public:
   // REQUIRES: the options are checked.
   explicit Registry(const RegistryOptions& options)
-      : cluster_(options.cluster), key_(options.key), client_(options.endpoints) {}
+      : cluster_(options.cluster), key_(options.key), client_(options.endpoints) {
+    assert(options.check());
+  }
 
   // By id. An error names etcd and, where the reader can do something, what. With a key, records
   // that cannot be believed are left out; that is an error, kDenied, where no other is left, and

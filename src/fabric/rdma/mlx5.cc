@@ -3,6 +3,7 @@
 #include <infiniband/mlx5dv.h>
 
 #include <bit>
+#include <cassert>
 #include <cstring>
 #include <utility>
 
@@ -75,6 +76,7 @@ bool tells_masked_cas(std::span<const std::byte, kAtomicCapsBytes> atomic_caps) 
 // ---- Requests ----
 
 RawRequest encode_masked_cas(std::uint32_t pair_number, const Request& request) {
+  assert(request.masked != nullptr);
   constexpr std::uint32_t kSegments = sizeof(RawRequest) / 16;
   // Of "extended" atomics: 8, and the size as a power of two beyond 4 bytes.
   constexpr std::uint32_t kEightByteWords = 8 | 1;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <utility>
 
@@ -55,6 +56,7 @@ Result<Owned<ibv_qp>> make_pair(const Device& device, ibv_cq& completions, const
 
 Result<std::unique_ptr<Queue>> make_queue(const Device& device, ibv_cq& completions,
                                           const ibv_qp_cap& room, bool masked_cas) {
+  assert(!masked_cas || device.masked_cas());
   if (masked_cas) {
     std::unique_ptr<Queue> queue =
         make_masked_queue(device, describe_pair(device, completions, room));

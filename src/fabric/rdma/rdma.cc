@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <limits>
 #include <utility>
 
@@ -82,6 +83,7 @@ Status Offers::take(NodeId id, const wire::RdmaOffer& offer, const Device& devic
 
 std::shared_ptr<Device> Offers::fix(Caps& caps) {
   const base::MutexLock lock(mutex_);
+  assert(device_ != nullptr);
   fixed_ = true;
   masked_cas_ = masked_cas_ && makes_masked_queues(*device_);
   caps.line_atomic = line_atomic_;

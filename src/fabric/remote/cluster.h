@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <cassert>
 #include <functional>
 #include <memory>
 #include <span>
@@ -67,7 +68,11 @@ class Cluster {
   // see nodes that have come.
   std::span<const std::uint64_t> sizes() const { return view_.load()->sizes; }
   // REQUIRES: sizes()[id] is not 0.
-  Node& node(NodeId id) { return *view_.load()->nodes[id]; }
+  Node& node(NodeId id) {
+    const View* const view = view_.load();
+    assert(id < view->nodes.size() && view->nodes[id] != nullptr);
+    return *view->nodes[id];
+  }
 
   // For a connection that carries verbs.
   wire::ClientHandshake handshake(NodeId id, std::uint32_t generation);

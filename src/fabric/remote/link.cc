@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <chrono>
 
@@ -206,6 +207,7 @@ void Link::come_up() {
 }
 
 bool Link::add_descriptors(std::vector<pollfd>& to) const {
+  assert(!idle());
   if (!socket_) return false;  // about to connect
   const auto events = static_cast<short>(POLLIN | (outbox_.waiting() > 0 ? POLLOUT : 0));
   to.push_back({.fd = socket_.get(), .events = socket_.events(events), .revents = 0});

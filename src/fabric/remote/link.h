@@ -8,6 +8,7 @@
 
 #include <poll.h>
 
+#include <cassert>
 #include <coroutine>
 #include <deque>
 #include <memory>
@@ -110,7 +111,10 @@ class Link {
   void refused(const Error& error);
   std::string name() const;
   // What a Refusal says. REQUIRES: connected.
-  Error refusal(std::span<const std::byte> body) const { return handshake_->refusal(body); }
+  Error refusal(std::span<const std::byte> body) const {
+    assert(handshake_);
+    return handshake_->refusal(body);
+  }
 
   Cluster& cluster() const { return cluster_; }
   NodeId id() const { return id_; }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 
 namespace pando::fabric::sim {
@@ -82,6 +83,7 @@ void Cluster::fence(ClientState& client) {
 }
 
 void Cluster::grow(Time noticed_within) {
+  assert(grows);
   nodes.emplace_back(sizes.front(), caps.onchip_bytes, false);
   sizes.push_back(sizes.front());
   for (const auto& client : clients) {

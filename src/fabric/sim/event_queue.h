@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -44,7 +45,10 @@ class EventQueue {
   bool empty() const { return size_ == 0; }
   std::size_t size() const { return size_; }
   // REQUIRES: !empty().
-  Time next_at() const { return nodes_[first()].at; }
+  Time next_at() const {
+    assert(!empty());
+    return nodes_[first()].at;
+  }
 
   void push(Time at, const Event& event) {
     const std::uint32_t node = new_node(at, event);
@@ -61,6 +65,7 @@ class EventQueue {
 
   // REQUIRES: !empty().
   Event pop() {
+    assert(!empty());
     const std::uint32_t node = first();
     --size_;
     if (!far_.empty() && far_.front() == node) {
@@ -147,6 +152,7 @@ class EventQueue {
 
   // The first slice from now on that has events. REQUIRES: near_ > 0.
   std::uint64_t near_slice() const {
+    assert(near_ > 0);
     const std::uint64_t from = now_slice_ % kSlices;
     const std::uint64_t word = from / kWordBits;
     if (const std::uint64_t rest = used_[word] >> (from % kWordBits); rest != 0) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <iterator>
 
@@ -268,6 +269,7 @@ void append_batch(Bytes& out, std::uint64_t tag, std::uint64_t region_key, const
                   std::span<const std::uint32_t> verbs) {
   std::size_t bytes = kBatchHead;
   for (const std::uint32_t i : verbs) bytes += request_bytes(batch[i]);
+  assert(bytes <= kMaxBytes);
   const std::size_t begin = out.size();
   out.resize(begin + sizeof(Frame) + bytes);
   Writer writer(out.data() + begin);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -28,6 +29,7 @@ Status Socket::start_tls(const TlsContext& context, TlsRole role) {
   if (network_ != &Network::system()) {
     return fail(ErrorCode::kInvalidArgument, "TLS goes by the system's own sockets alone");
   }
+  assert(tls_ == nullptr);
   tls_ = Tls::make(context, role, descriptor_);
   if (tls_ != nullptr) return {};
   return fail(ErrorCode::kUnavailable, "no memory is left for TLS");

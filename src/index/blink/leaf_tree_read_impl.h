@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <unordered_map>
 #include <utility>
 
@@ -75,6 +76,7 @@ template <class K, class L>
 template <class Glance, class Look>
 Task<Status> LeafTree<K, L>::read_values(Operation& op, std::span<const Key> keys,
                                          std::span<std::optional<std::string>> values, Look look) {
+  assert(values.size() == keys.size());
   constexpr std::size_t kAtOnce = 64;
   struct Planned {
     std::size_t key;

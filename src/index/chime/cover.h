@@ -7,6 +7,7 @@
 
 #include <array>
 #include <bitset>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 
@@ -39,6 +40,7 @@ class Cover {
   }
   // What the keys [from, to) need; all() where that is no dearer. REQUIRES: from < to.
   static Cover of(const LeafGeometry& leaf, std::uint64_t from, std::uint64_t to) {
+    assert(from < to);
     if (to - from > leaf.span) return all(leaf);
     Cover cover(leaf);
     Set wanted;

@@ -34,6 +34,7 @@
 #include <array>
 #include <bit>
 #include <bitset>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -77,6 +78,7 @@ struct LeafGeometry {
 
   // REQUIRES: span a multiple of neighbourhood, all within the limits above.
   void arrange(std::size_t header_lines) {
+    assert(span <= kMaxSpan && neighbourhood > 0 && span % neighbourhood == 0);
     const auto is_prime = [](std::size_t n) {
       for (std::size_t d = 2; d * d <= n; ++d) {
         if (n % d == 0) return false;
@@ -185,10 +187,12 @@ class Leaf : public Node<K> {
   std::size_t home_of(std::size_t i) const { return geometry_->home_of(key_word(i)); }
   // REQUIRES: is_item(i).
   pool::ItemPointer item(std::size_t i) const {
+    assert(is_item(i));
     return pool::ItemPointer::from_raw(load<std::uint64_t>(value_at(i)));
   }
   // REQUIRES: neither empty nor an item.
   std::string_view value(std::size_t i) const {
+    assert(!empty(i) && !is_item(i));
     const std::size_t size = geometry_->value_bytes;
     const std::size_t length =
         tag(i) == Tag::kFull
@@ -215,6 +219,7 @@ class Leaf : public Node<K> {
   // REQUIRES: value.size() <= inline_value.
   void set_value(std::size_t i, std::uint64_t word, std::string_view value) {
     const std::size_t size = geometry_->value_bytes;
+    assert(value.size() <= size);
     store(slot(i) + geometry_->key_at, word);
     std::memset(value_at(i), 0, size);
     std::ranges::copy(std::as_bytes(std::span(value)), value_at(i));
@@ -225,6 +230,7 @@ class Leaf : public Node<K> {
   }
   // REQUIRES: same geometry; may be the same leaf.
   void copy(std::size_t i, const Leaf& from, std::size_t j) {
+    assert(from.geometry_ == geometry_);
     std::memmove(slot(i) + geometry_->key_at, from.slot(j) + geometry_->key_at,
                  8 + geometry_->value_bytes);
     set_tag(i, from.tag(j));
@@ -439,11 +445,13 @@ class Leaf : public Node<K> {
   }
   // REQUIRES: replicas hold siblings.
   NodeRef replica_sibling(std::size_t r) const {
+    assert(!geometry_->fences);
     return NodeRef::decode(load<std::uint64_t>(replica_at(r) + 8),
                            load<std::uint16_t>(replica_at(r) + 2));
   }
   // REQUIRES: replicas hold fences.
   std::uint64_t replica_fence(std::size_t r) const {
+    assert(geometry_->fences);
     return load<std::uint64_t>(replica_at(r) + 8);
   }
 

@@ -1,5 +1,6 @@
 #include "index/common/combining.h"
 
+#include <cassert>
 #include <utility>
 
 #include "base/mutants.h"
@@ -31,6 +32,7 @@ Combined::Combined(pool::ComputeNode& node, std::unique_ptr<Tree> tree)
 }
 
 Combined::~Combined() {
+  for (std::size_t i = 0; i < kBuckets; ++i) assert(buckets_[i].leaders == nullptr);
   node_.budget().give_back(pool::Part::kIndexTables, kBuckets * sizeof(Bucket));
 }
 

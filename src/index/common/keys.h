@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -74,6 +75,7 @@ struct ByteKeys {
   static bool fits_cell(View key) { return key.size() <= kShort; }
   // REQUIRES: fits_cell(key).
   static Cell cell(View key) {
+    assert(fits_cell(key));
     Cell cell;
     std::ranges::copy(key, cell.bytes);
     cell.length[0] = static_cast<std::uint8_t>(key.size());
@@ -95,7 +97,10 @@ struct ByteKeys {
     return pool::ItemPointer::from_raw(raw);
   }
   // REQUIRES: !is_long(cell). A view into the cell.
-  static View short_key(const Cell& cell) { return {cell.bytes, cell.size()}; }
+  static View short_key(const Cell& cell) {
+    assert(!is_long(cell));
+    return {cell.bytes, cell.size()};
+  }
   static Owned separator(View a, View b) {
     std::size_t common = 0;
     while (common < a.size() && common < b.size() && a[common] == b[common]) ++common;

@@ -1,5 +1,7 @@
 #include "index/common/local_locks.h"
 
+#include <cassert>
+
 namespace pando::index {
 
 namespace {
@@ -45,7 +47,9 @@ bool LocalLocks::enqueue(Ticket& ticket, task::Worker& worker, std::coroutine_ha
 
 bool LocalLocks::should_hand_over(const Ticket& ticket, std::uint32_t limit) {
   if (ticket.handovers_ >= limit) return false;
-  const base::MutexLock guard(bucket(ticket.lock).mutex);
+  Bucket& in = bucket(ticket.lock);
+  const base::MutexLock guard(in.mutex);
+  assert(find(in.holders, ticket.lock, &Ticket::next_holder_) == &ticket);
   return ticket.first_waiter_ != nullptr;
 }
 

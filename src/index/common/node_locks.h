@@ -36,6 +36,7 @@
 
 #include <array>
 #include <atomic>
+#include <cassert>
 #include <cstdint>
 
 #include "fabric/verbs.h"
@@ -68,6 +69,7 @@ class NodeParts {
     return parts;
   }
   void add(std::size_t offset, std::size_t bytes) {  // REQUIRES: at most three
+    assert(count_ < parts_.size());
     parts_[count_++] = {offset, bytes};
   }
   bool empty() const { return count_ == 0; }
@@ -111,8 +113,12 @@ class NodeLock {
   void repaired() { repair_ = false; }
   // Of a noted word. REQUIRES: held.
   static constexpr std::uint32_t kNoteMask = (1u << 24) - 1;
-  std::uint32_t note() const { return static_cast<std::uint32_t>(word_) & kNoteMask; }
+  std::uint32_t note() const {
+    assert(held_);
+    return static_cast<std::uint32_t>(word_) & kNoteMask;
+  }
   void set_note(std::uint32_t note) {
+    assert(held_);
     if (noted_) word_ = (word_ & ~std::uint64_t{kNoteMask}) | (note & kNoteMask);
   }
   // A WRITE that rides along with the round trip that locks: of something that nobody can reach

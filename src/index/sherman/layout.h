@@ -12,6 +12,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -56,10 +57,12 @@ class Leaf : public Node<K> {
   bool is_item(std::size_t slot) const { return tag(slot) == kItemTag; }
   // REQUIRES: is_item(slot).
   pool::ItemPointer item(std::size_t slot) const {
+    assert(is_item(slot));
     return pool::ItemPointer::from_raw(load<std::uint64_t>(value_at(slot)));
   }
   // REQUIRES: neither empty nor an item.
   std::string_view value(std::size_t slot) const {
+    assert(!empty(slot) && !is_item(slot));
     const std::size_t length = std::min<std::size_t>(tag(slot) - 1u, value_bytes_);
     return {reinterpret_cast<const char*>(value_at(slot)), length};
   }
@@ -100,6 +103,7 @@ class Leaf : public Node<K> {
   }
   // REQUIRES: value.size() <= inline_value.
   void set_value(std::size_t slot, std::uint64_t word, std::string_view value) {
+    assert(value.size() <= value_bytes_);
     store(line_at(slot) + slot % per_line_ * 8, word);
     std::memset(value_at(slot), 0, value_bytes_);
     std::ranges::copy(std::as_bytes(std::span(value)), value_at(slot));
@@ -107,6 +111,7 @@ class Leaf : public Node<K> {
   }
   // REQUIRES: same geometry.
   void copy(std::size_t slot, const Leaf& from, std::size_t from_slot) {
+    assert(from.per_line_ == per_line_ && from.value_bytes_ == value_bytes_);
     store(line_at(slot) + slot % per_line_ * 8, from.key_word(from_slot));
     std::memcpy(value_at(slot), from.value_at(from_slot), value_bytes_);
     store(tag_at(slot), from.tag(from_slot));

@@ -1,6 +1,7 @@
 #include "lab/check/campaign.h"
 
 #include <algorithm>
+#include <cassert>
 #include <map>
 #include <thread>
 #include <utility>
@@ -164,6 +165,7 @@ Status validate(const CampaignOptions& options) {
 
 CampaignReport run_campaign(const CampaignOptions& options, const RunCheck& run,
                             Progress& progress) {
+  assert(validate(options));
   return Campaign(options, run).run(progress);
 }
 

@@ -77,9 +77,9 @@ class VerbWatch final : public fabric::sim::TraceSink {
       unknown_takings_ += takings(verb);
       return;
     }
+    if (verb.outcome != fabric::Outcome::kExecuted) return;
     if (recycling_ && verb.target == kRecycler && verb.succeeded()) recycling_(client);
-    if (!is_slot(verb.target) || verb.outcome != fabric::Outcome::kExecuted || !verb.succeeded())
-      return;
+    if (!is_slot(verb.target) || !verb.succeeded()) return;
     const pool::Slot before = pool::Slot::from_word(verb.compare);
     const pool::Slot after = pool::Slot::from_word(verb.swap);
     if (before.state == pool::SlotState::kAlive && before.client == client) {
