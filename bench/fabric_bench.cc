@@ -280,7 +280,7 @@ int bench_fabric(const std::string& url) {
     fmt::print(stderr, "fabric_bench: {}: {}\n", url, fabric.error().message());
     return 1;
   }
-  if ((*fabric)->node_size(0) < kFirst + kBytes) {
+  if ((*fabric)->memory_node_size(0) < kFirst + kBytes) {
     fmt::print(stderr, "fabric_bench: {}: the first node needs {} bytes\n", url, kFirst + kBytes);
     return 1;
   }

@@ -65,7 +65,7 @@ class MemoryWait {
 
   // Between two operations. False: it is of no use to try again.
   Task<bool> reclaimed() {
-    pool::ComputeNode& node = session_.node();
+    pool::ComputeNode& node = session_.compute_node();
     const task::TimePoint now = session_.worker().now();
     if (!deadline_) deadline_ = now + node.options().deadline;
     if (now >= *deadline_) co_return false;
@@ -198,7 +198,7 @@ const IndexInfo& Index::info() const { return state_->info; }
 
 IndexStats Index::stats() const {
   IndexStats stats = state_->tree->stats();
-  stats.compute.budget = state_->pool->node.budget().limit();
+  stats.compute.budget = state_->pool->compute_node.budget().limit();
   return stats;
 }
 

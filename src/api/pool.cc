@@ -19,7 +19,7 @@ Result<Pool> Pool::open(std::string_view url, const PoolOptions& options) {
 Result<Pool> Pool::attach(const PoolOptions& options) const {
   if (Status may = api::check_may_block("Pool::attach"); !may) return fail(may.error());
   if (Status valid = options.check(); !valid) return fail(valid.error());
-  Result<std::unique_ptr<fabric::Fabric>> fabric = state_->node.fabric().attach();
+  Result<std::unique_ptr<fabric::Fabric>> fabric = state_->compute_node.fabric().attach();
   if (!fabric) return fail(fabric.error());
   return api::PoolState::open_pool(std::move(*fabric), options);
 }
@@ -51,7 +51,7 @@ Status Pool::drop_index(std::string_view name) {
 Result<std::vector<IndexInfo>> Pool::list_indexes() const {
   if (Status may = api::check_may_block("list_indexes"); !may) return fail(may.error());
   Result<std::vector<pool::IndexRecord>> records =
-      state_->run([&](pool::Operation& op) { return state_->node.catalogue().list(op); });
+      state_->run([&](pool::Operation& op) { return state_->compute_node.catalogue().list(op); });
   if (!records) return fail(records.error());
   std::vector<IndexInfo> infos;
   for (const pool::IndexRecord& record : *records) {
@@ -74,7 +74,7 @@ Result<Worker> Pool::make_worker() const {
 
 Result<PoolStats> Pool::stats() const {
   if (Status may = api::check_may_block("Pool::stats"); !may) return fail(may.error());
-  return state_->run([&](pool::Operation& op) { return state_->node.stats(op); });
+  return state_->run([&](pool::Operation& op) { return state_->compute_node.stats(op); });
 }
 
 // --- Worker ---

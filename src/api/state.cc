@@ -76,20 +76,20 @@ Result<std::shared_ptr<PoolState>> PoolState::open(std::unique_ptr<fabric::Fabri
   });
   Result<std::unique_ptr<Lane>> lane = state->make_lane();
   if (!lane) return fail(lane.error());
-  Status opened = (*lane)->worker.run(state->node.open(*(*lane)->session));
+  Status opened = (*lane)->worker.run(state->compute_node.open(*(*lane)->session));
   if (!opened) return fail(opened.error());
   state->housekeeper_lane_ = std::move(*lane);
-  if (state->node.fabric().clock().simulated()) {
+  if (state->compute_node.fabric().clock().simulated()) {
     Lane& own = *state->housekeeper_lane_;
-    own.worker.spawn(state->node.housekeeping(*own.session));
+    own.worker.spawn(state->compute_node.housekeeping(*own.session));
   } else {
     state->housekeeper_ = std::thread([self = state.get()] {
       Lane& own = *self->housekeeper_lane_;
-      own.worker.run(self->node.housekeeping(*own.session));
+      own.worker.run(self->compute_node.housekeeping(*own.session));
     });
   }
   // With the heart beating: it may take a while.
-  if (Status stays = state->node.fabric().stay(true); !stays) return fail(stays.error());
+  if (Status stays = state->compute_node.fabric().stay(true); !stays) return fail(stays.error());
   return state;
 }
 
@@ -106,25 +106,25 @@ PoolState::~PoolState() {
   spare_.clear();
   if (housekeeper_lane_ != nullptr) {
     // From here on the memory nodes need not remember it, should it not come to say that it leaves.
-    Status passes = node.fabric().stay(false);
-    node.stop();
+    Status passes = compute_node.fabric().stay(false);
+    compute_node.stop();
     if (housekeeper_.joinable()) housekeeper_.join();
     housekeeper_lane_->worker.run();  // the simulated one
     // Where any of this fails, it is found out by the others, as after a crash.
     task::Worker& worker = housekeeper_lane_->worker;
-    const Result<bool> all_given = worker.run(node.rest(*housekeeper_lane_->session));
+    const Result<bool> all_given = worker.run(compute_node.rest(*housekeeper_lane_->session));
     // A memory node that could not be told would remember it for ever: once the slot is given up,
     // nobody fences it.
-    if (all_given && !passes) passes = node.fabric().stay(false);
+    if (all_given && !passes) passes = compute_node.fabric().stay(false);
     if (all_given && passes) {
-      (void)worker.run(node.give_up_slot(*housekeeper_lane_->session, *all_given));
+      (void)worker.run(compute_node.give_up_slot(*housekeeper_lane_->session, *all_given));
     }
   }
 }
 
 Result<std::unique_ptr<Lane>> PoolState::make_lane() {
-  auto lane = std::make_unique<Lane>(node.fabric().clock());
-  Result<std::unique_ptr<pool::Session>> session = node.make_session(lane->worker);
+  auto lane = std::make_unique<Lane>(compute_node.fabric().clock());
+  Result<std::unique_ptr<pool::Session>> session = compute_node.make_session(lane->worker);
   if (!session) return fail(session.error());
   lane->session = std::move(*session);
   return lane;
@@ -178,7 +178,7 @@ void PoolState::close_index(IndexState* index) {
   // It may have been opened anew meanwhile; the catalogue counts.
   if (at != indexes_.end() && at->second.expired()) indexes_.erase(at);
   dying->tree.reset();
-  (void)run([&](pool::Operation& op) { return node.catalogue().close(op, dying->record); });
+  (void)run([&](pool::Operation& op) { return compute_node.catalogue().close(op, dying->record); });
 }
 
 Result<std::shared_ptr<IndexState>> PoolState::create_index(std::string_view name,
@@ -196,10 +196,10 @@ Result<std::shared_ptr<IndexState>> PoolState::create_index(std::string_view nam
   });
   if (!created) return fail(created.error());
   Result<pool::IndexRecord> opened =
-      run([&](pool::Operation& op) { return node.catalogue().open(op, name); });
+      run([&](pool::Operation& op) { return compute_node.catalogue().open(op, name); });
   if (!opened) return fail(opened.error());
   if (opened->index_id != created->record.index_id) {
-    (void)run([&](pool::Operation& op) { return node.catalogue().close(op, *opened); });
+    (void)run([&](pool::Operation& op) { return compute_node.catalogue().close(op, *opened); });
     return fail(ErrorCode::kExists, fmt::format("index \"{}\", since just now", name));
   }
   return share(*opened, *spelled, std::move(created->tree));
@@ -231,7 +231,7 @@ Result<std::shared_ptr<IndexState>> PoolState::open_record(
     }
     return shared;
   }
-  Result<std::unique_ptr<index::Tree>> tree = (*kind)->make(node, record, *all);
+  Result<std::unique_ptr<index::Tree>> tree = (*kind)->make(compute_node, record, *all);
   if (!tree) return fail(tree.error());
   return share(record, *all, std::move(*tree));
 }
@@ -240,7 +240,7 @@ Result<std::shared_ptr<IndexState>> PoolState::open_index(std::string_view name,
                                                           const IndexOptions* options) {
   if (Status may = check_may_block("open_index"); !may) return fail(may.error());
   const base::MutexLock lock(indexes_mutex_);
-  pool::Catalogue& catalogue = node.catalogue();
+  pool::Catalogue& catalogue = compute_node.catalogue();
   std::shared_ptr<IndexState> shared;
   if (const auto at = indexes_.find(name); at != indexes_.end()) shared = at->second.lock();
   Result<pool::IndexRecord> record =

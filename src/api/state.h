@@ -47,7 +47,7 @@ struct PoolState : std::enable_shared_from_this<PoolState> {
   // The same, as a handle. For those who make their fabric themselves.
   static Result<Pool> open_pool(std::unique_ptr<fabric::Fabric> fabric, const PoolOptions& options);
   PoolState(std::unique_ptr<fabric::Fabric> fabric, const PoolOptions& options)
-      : node(std::move(fabric), options) {}
+      : compute_node(std::move(fabric), options) {}
   ~PoolState();
 
   Result<std::unique_ptr<Lane>> make_lane();
@@ -77,7 +77,7 @@ struct PoolState : std::enable_shared_from_this<PoolState> {
                                                    const IndexOptions& options);
   void close_index(IndexState* index);
 
-  pool::ComputeNode node;
+  pool::ComputeNode compute_node;
 
  private:
   static constexpr std::size_t kParked = 32;

@@ -62,7 +62,7 @@ Status write_trace(const Check& check, const lab::check::TraceRecorder& trace, O
 }
 
 // Wall-clock time is no part of what a seed gives, so it stays off stdout.
-void tell_time(const CampaignReport& report, std::chrono::nanoseconds elapsed) {
+void print_time(const CampaignReport& report, std::chrono::nanoseconds elapsed) {
   fmt::print(stderr, "{} runs in {:.1f} s{}\n", report.runs,
              std::chrono::duration<double>(elapsed).count(),
              report.interrupted ? "; interrupted" : "");
@@ -101,7 +101,7 @@ int run_check_command(const CheckWords& words) {
       [observer](const CheckPlan& plan) { return lab::check::run_check(plan, observer); },
       progress);
   if (!check->quiet) {
-    tell_time(report, std::chrono::steady_clock::now() - began);
+    print_time(report, std::chrono::steady_clock::now() - began);
   }
 
   fmt::print("{}", format_coverage(check->campaign, report));

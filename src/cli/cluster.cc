@@ -57,8 +57,8 @@ int up(const ClusterWords& words) {
              "{} memory nodes of {}, with their key and logs in {}\n"
              "  within this machine also: {}\n"
              "  what they do: pando top{}     end them: pando cluster down{}\n",
-             cluster->nodes.size(), words.options.size, cluster->folder, cluster->mapped_url(),
-             where, where);
+             cluster->memory_nodes.size(), words.options.size, cluster->folder,
+             cluster->mapped_url(), where, where);
   return kSuccess;
 }
 
@@ -66,7 +66,7 @@ int down(const ClusterWords& words) {
   const auto cluster = find_cluster(words.options.folder);
   if (!cluster) return complain("cluster down", cluster.error());
   if (Status ended = end_cluster(*cluster); !ended) return complain("cluster down", ended.error());
-  fmt::print(stderr, "{} memory nodes ended\n", cluster->nodes.size());
+  fmt::print(stderr, "{} memory nodes ended\n", cluster->memory_nodes.size());
   return kSuccess;
 }
 
@@ -77,11 +77,11 @@ int add(const ClusterWords& words) {
   if (auto bytes = base::parse_size("--size", size); !bytes) {
     return complain("cluster add", bytes.error());
   }
-  if (Status added = add_node(*cluster, size); !added) {
+  if (Status added = add_memory_node(*cluster, size); !added) {
     return complain("cluster add", added.error());
   }
-  fmt::print(stderr, "{} memory nodes, the new one of {} at {}\n", cluster->nodes.size(), size,
-             cluster->nodes.back().place);
+  fmt::print(stderr, "{} memory nodes, the new one of {} at {}\n", cluster->memory_nodes.size(),
+             size, cluster->memory_nodes.back().place);
   return kSuccess;
 }
 
@@ -89,7 +89,7 @@ int status(const ClusterWords& words) {
   const auto cluster = find_cluster(words.options.folder);
   if (!cluster) return complain("cluster status", cluster.error());
   bool all = true;
-  for (const LocalCluster::Node& node : cluster->nodes) {
+  for (const LocalCluster::Process& node : cluster->memory_nodes) {
     all &= node.runs();
     fmt::print("{:22} http {:22} process {:8} {}\n", node.place, node.http, node.process,
                node.runs() ? "runs" : "has ended; see " + node.log);

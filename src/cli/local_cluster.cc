@@ -31,7 +31,7 @@ namespace {
 namespace fs = std::filesystem;
 using fabric::node::process_started;
 using nlohmann::json;
-using Node = LocalCluster::Node;
+using Process = LocalCluster::Process;
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kStartTimeout{30};  // until a node serves
@@ -153,9 +153,9 @@ Status make_key(const std::string& path) {
 // ---- Processes ----
 
 // A process in a session of its own, so that it outlives the terminal.
-Result<Node> spawn(const char* program, std::vector<std::string> words, std::string log,
-                   std::string mark) {
-  Node node;
+Result<Process> spawn(const char* program, std::vector<std::string> words, std::string log,
+                      std::string mark) {
+  Process node;
   node.log = std::move(log);
   node.mark = std::move(mark);
   const int file = create_file(node.log);
@@ -187,8 +187,8 @@ Result<Node> spawn(const char* program, std::vector<std::string> words, std::str
 }
 
 // This program as a memory node.
-Result<Node> spawn_node(const LocalCluster& cluster, const std::string& size) {
-  const std::size_t number = cluster.nodes.size();
+Result<Process> spawn_memory_node(const LocalCluster& cluster, const std::string& size) {
+  const std::size_t number = cluster.memory_nodes.size();
   std::vector<std::string> words = {
       "pando",        "memnode",     "--size",     size,
       "--listen",     "127.0.0.1:0", "--listen",   node_mark(cluster.folder, number),
@@ -203,7 +203,7 @@ Result<Node> spawn_node(const LocalCluster& cluster, const std::string& size) {
                node_mark(cluster.folder, number));
 }
 
-Result<Node> start_etcd(const std::string& folder) {
+Result<Process> start_etcd(const std::string& folder) {
   const auto port = lab::free_port();
   const auto peer_port = lab::free_port();
   if (!port || !peer_port) return fail(port ? peer_port.error() : port.error());
@@ -221,7 +221,7 @@ Result<Node> start_etcd(const std::string& folder) {
 }
 
 // What the node says of itself: where it listens, once it does. False: not yet.
-bool read_places(Node& node) {
+bool read_places(Process& node) {
   std::ifstream file(node.log);
   for (std::string line; std::getline(file, line);) {
     const json event = json::parse(line, nullptr, false);
@@ -241,7 +241,7 @@ bool read_places(Node& node) {
 
 // Until `serves` is true.
 template <class Serves>
-Status wait_until_serving(std::string_view what, const Node& node, Serves serves) {
+Status wait_until_serving(std::string_view what, const Process& node, Serves serves) {
   const auto until = SteadyClock::now() + kStartTimeout;
   while (!serves()) {
     const bool ended = waitpid(node.process, nullptr, WNOHANG) == node.process;
@@ -257,17 +257,17 @@ Status wait_until_serving(std::string_view what, const Node& node, Serves serves
   return {};
 }
 
-Status wait_for_node(Node& node) {
+Status wait_for_memory_node(Process& node) {
   return wait_until_serving("a memory node", node, [&] { return read_places(node); });
 }
 
-Status wait_for_etcd(const Node& etcd) {
+Status wait_for_etcd(const Process& etcd) {
   fabric::etcd::Client client({etcd.place});
   return wait_until_serving("etcd", etcd, [&] { return client.range("pando").has_value(); });
 }
 
 Status write_state(const LocalCluster& cluster) {
-  const auto describe = [](const Node& node) {
+  const auto describe = [](const Process& node) {
     return json{{"process", node.process},
                 {"started", node.started},
                 {"place", node.place},
@@ -278,7 +278,7 @@ Status write_state(const LocalCluster& cluster) {
                 {"tls", cluster.tls},
                 {"size", cluster.size},
                 {"nodes", json::array()}};
-  for (const Node& node : cluster.nodes) state["nodes"].push_back(describe(node));
+  for (const Process& node : cluster.memory_nodes) state["nodes"].push_back(describe(node));
   if (cluster.etcd) state["etcd"] = describe(*cluster.etcd);
   const std::string path = state_path(cluster.folder);
   const std::string draft = path + ".new";
@@ -296,7 +296,7 @@ std::string words_of(std::int32_t process) {
 }
 
 // To that very process: while the handle is open, its id means no other.
-void signal_process(const Node& node, int number) {
+void signal_process(const Process& node, int number) {
   const int handle = static_cast<int>(syscall(SYS_pidfd_open, node.process, 0));
   if (handle < 0 && errno == ESRCH) return;  // it has ended
   if (node.runs() &&
@@ -306,7 +306,7 @@ void signal_process(const Node& node, int number) {
   if (handle >= 0) close(handle);
 }
 
-void end_process(const Node& node, SteadyClock::time_point until) {
+void end_process(const Process& node, SteadyClock::time_point until) {
   signal_process(node, SIGTERM);
   while (node.runs() && SteadyClock::now() < until) std::this_thread::sleep_for(kLook);
   signal_process(node, SIGKILL);
@@ -318,44 +318,47 @@ std::string text_of(const json& object, const char* name) {
 }
 
 // Of any file; nullopt where it does not describe a node. Its log and mark follow from the folder.
-std::optional<Node> read_node(const json& object, std::string log, std::string mark) {
+std::optional<Process> read_node(const json& object, std::string log, std::string mark) {
   const auto number = [&](const char* name) {
     return object.contains(name) && object[name].is_number_unsigned()
                ? object[name].get<std::uint64_t>()
                : 0;
   };
   if (!object.is_object()) return std::nullopt;
-  Node node{.process = static_cast<std::int32_t>(number("process")),
-            .started = number("started"),
-            .place = text_of(object, "place"),
-            .http = text_of(object, "http"),
-            .log = std::move(log),
-            .mark = std::move(mark)};
+  Process node{.process = static_cast<std::int32_t>(number("process")),
+               .started = number("started"),
+               .place = text_of(object, "place"),
+               .http = text_of(object, "http"),
+               .log = std::move(log),
+               .mark = std::move(mark)};
   if (node.process <= 0 || node.place.empty()) return std::nullopt;
   return node;
 }
 
 Result<LocalCluster> start_in(const LocalClusterOptions& options) {
-  LocalCluster cluster{
-      .folder = options.folder, .nodes = {}, .etcd = {}, .tls = options.tls, .size = options.size};
+  LocalCluster cluster{.folder = options.folder,
+                       .memory_nodes = {},
+                       .etcd = {},
+                       .tls = options.tls,
+                       .size = options.size};
   Status status = make_key(key_path(options.folder));
   if (status && options.etcd) {
-    Result<Node> etcd = start_etcd(options.folder);
+    Result<Process> etcd = start_etcd(options.folder);
     if (etcd) cluster.etcd = std::move(*etcd);
     status = etcd ? wait_for_etcd(*cluster.etcd) : Status(fail(etcd.error()));
   }
   for (std::size_t i = 0; status && i < options.nodes; ++i) {
-    Result<Node> node = spawn_node(cluster, options.size);
+    Result<Process> node = spawn_memory_node(cluster, options.size);
     if (node) {
-      cluster.nodes.push_back(std::move(*node));
+      cluster.memory_nodes.push_back(std::move(*node));
     } else {
       status = fail(node.error());
     }
     // With etcd one after the other: ids go to who comes first.
-    if (status && cluster.etcd) status = wait_for_node(cluster.nodes.back());
+    if (status && cluster.etcd) status = wait_for_memory_node(cluster.memory_nodes.back());
   }
   for (std::size_t i = 0; status && i < options.nodes; ++i) {
-    status = wait_for_node(cluster.nodes[i]);
+    status = wait_for_memory_node(cluster.memory_nodes[i]);
   }
   if (status) status = write_state(cluster);
   if (status) return cluster;
@@ -365,7 +368,7 @@ Result<LocalCluster> start_in(const LocalClusterOptions& options) {
 
 }  // namespace
 
-LocalCluster::Node::State LocalCluster::Node::state() const {
+LocalCluster::Process::State LocalCluster::Process::state() const {
   if (started == 0 || process_started(process) != started) return State::kEnded;
   const std::string words = words_of(process);
   // It has no words while it is ending, or has not begun: then it cannot be told apart any more.
@@ -378,13 +381,13 @@ std::string LocalCluster::pool_url() const {
   const std::string key = key_path(folder) + (tls ? "&tls=on" : "");
   if (etcd) return fmt::format("tcp:?etcd={}&cluster={}&key_file={}", etcd->place, kName, key);
   std::string places;
-  for (const Node& node : nodes) places += (places.empty() ? "" : ",") + node.place;
+  for (const Process& node : memory_nodes) places += (places.empty() ? "" : ",") + node.place;
   return fmt::format("tcp:{}?key_file={}", places, key);
 }
 
 std::string LocalCluster::mapped_url() const {
   std::string places;
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
+  for (std::size_t i = 0; i < memory_nodes.size(); ++i) {
     places += (places.empty() ? "unix:" : ",unix:") + socket_path(folder, i);
   }
   return fmt::format("mapped:{}?key_file={}{}", places, key_path(folder),
@@ -408,7 +411,7 @@ Result<LocalCluster> start_cluster(const LocalClusterOptions& options) {
   if (Status made = make_folder(in_place.folder); !made) return fail(made.error());
   const auto old = find_cluster(in_place.folder);
   if (!old && old.error().code() == ErrorCode::kDenied) return fail(old.error());
-  if (old && std::ranges::any_of(old->nodes, &Node::runs)) {
+  if (old && std::ranges::any_of(old->memory_nodes, &Process::runs)) {
     return fail(ErrorCode::kBusy,
                 fmt::format("a cluster runs in '{}': end it with 'pando cluster down{}', or give "
                             "another --dir",
@@ -417,19 +420,19 @@ Result<LocalCluster> start_cluster(const LocalClusterOptions& options) {
   return start_in(in_place);
 }
 
-Status add_node(LocalCluster& cluster, const std::string& size) {
+Status add_memory_node(LocalCluster& cluster, const std::string& size) {
   if (!cluster.etcd) {
     return fail(ErrorCode::kInvalidArgument,
                 "only a cluster with etcd can grow: start one with 'pando cluster up --etcd'");
   }
-  Result<Node> node = spawn_node(cluster, size);
+  Result<Process> node = spawn_memory_node(cluster, size);
   if (!node) return fail(node.error());
-  Status serves = wait_for_node(*node);
-  cluster.nodes.push_back(std::move(*node));
+  Status serves = wait_for_memory_node(*node);
+  cluster.memory_nodes.push_back(std::move(*node));
   if (serves) serves = write_state(cluster);
   if (serves) return {};
-  end_process(cluster.nodes.back(), SteadyClock::now() + kMercy);
-  cluster.nodes.pop_back();
+  end_process(cluster.memory_nodes.back(), SteadyClock::now() + kMercy);
+  cluster.memory_nodes.pop_back();
   return serves;
 }
 
@@ -448,7 +451,7 @@ Result<LocalCluster> find_cluster(const std::string& named) {
                             folder));
   }
   const json state = json::parse(**content, nullptr, false);
-  LocalCluster cluster{.folder = folder, .nodes = {}, .etcd = {}, .size = "1GiB"};
+  LocalCluster cluster{.folder = folder, .memory_nodes = {}, .etcd = {}, .size = "1GiB"};
   if (state.is_object()) {
     if (state.contains("etcd")) {
       cluster.etcd = read_node(state["etcd"], etcd_log_path(folder), etcd_mark(folder));
@@ -458,12 +461,12 @@ Result<LocalCluster> find_cluster(const std::string& named) {
   }
   if (state.is_object() && state.contains("nodes") && state["nodes"].is_array()) {
     for (const json& each : state["nodes"]) {
-      const std::size_t number = cluster.nodes.size();
+      const std::size_t number = cluster.memory_nodes.size();
       auto node = read_node(each, log_path(folder, number), node_mark(folder, number));
-      if (node) cluster.nodes.push_back(std::move(*node));
+      if (node) cluster.memory_nodes.push_back(std::move(*node));
     }
   }
-  if (cluster.nodes.empty()) {
+  if (cluster.memory_nodes.empty()) {
     return fail(ErrorCode::kCorrupt, fmt::format("'{}' is not a cluster's: remove it, and end its "
                                                  "memory nodes by hand if there are any",
                                                  state_path(folder)));
@@ -472,22 +475,22 @@ Result<LocalCluster> find_cluster(const std::string& named) {
 }
 
 Status end_cluster(const LocalCluster& cluster) {
-  std::vector<Node> all = cluster.nodes;
+  std::vector<Process> all = cluster.memory_nodes;
   if (cluster.etcd) all.push_back(*cluster.etcd);
-  for (const Node& node : all) {
-    if (node.state() != Node::State::kOther) continue;
+  for (const Process& node : all) {
+    if (node.state() != Process::State::kOther) continue;
     return fail(ErrorCode::kDenied,
                 fmt::format("process {} may not be this cluster's: it was not started with '{}'; "
                             "end it by hand if it is, and remove '{}'",
                             node.process, node.mark, cluster.folder));
   }
-  for (const Node& node : cluster.nodes) signal_process(node, SIGTERM);
+  for (const Process& node : cluster.memory_nodes) signal_process(node, SIGTERM);
   const auto until = SteadyClock::now() + kMercy;
-  for (const Node& node : all) end_process(node, until);  // etcd last: nodes take leave of it
+  for (const Process& node : all) end_process(node, until);  // etcd last: nodes take leave of it
   std::error_code ignored;
-  for (std::size_t i = 0; i < cluster.nodes.size(); ++i) {
+  for (std::size_t i = 0; i < cluster.memory_nodes.size(); ++i) {
     fs::remove(socket_path(cluster.folder, i), ignored);
-    fs::remove(cluster.nodes[i].log, ignored);
+    fs::remove(cluster.memory_nodes[i].log, ignored);
   }
   if (cluster.etcd) {
     fs::remove(cluster.etcd->log, ignored);

@@ -17,7 +17,7 @@
 namespace pando::cli {
 
 struct LocalCluster {
-  struct Node {
+  struct Process {
     std::int32_t process = 0;
     std::uint64_t started = 0;  // process ids are reused, a pair with this is not
     std::string place;          // HOST:PORT; of etcd: its URL
@@ -35,8 +35,8 @@ struct LocalCluster {
   };
 
   std::string folder;
-  std::vector<Node> nodes;
-  std::optional<Node> etcd;
+  std::vector<Process> memory_nodes;
+  std::optional<Process> etcd;
   bool tls = false;
   std::string size;  // of each node that 'up' started
 
@@ -62,7 +62,7 @@ std::string folder_words(const std::string& folder);
 // not to be trusted.
 Result<LocalCluster> start_cluster(const LocalClusterOptions& options);
 // One more. kInvalidArgument where the cluster has no etcd.
-Status add_node(LocalCluster& cluster, const std::string& size);
+Status add_memory_node(LocalCluster& cluster, const std::string& size);
 // kNotFound where there is none; kDenied where the folder is not to be trusted.
 Result<LocalCluster> find_cluster(const std::string& folder);
 // Ends the nodes in order, and those that do not end with force; their memory is gone, and so is

@@ -260,7 +260,7 @@ Result<std::unique_ptr<fabric::etcd::Registration>> enter(const Request& request
                                                           const Server& server, EventLog& log) {
   using fabric::NodeId;
   fabric::node::Header& header = memory.header();
-  fabric::etcd::NodeRecord node{
+  fabric::etcd::MemoryNodeRecord node{
       .life = memory.life(),
       .bytes = memory.bytes(),
       .places = request.advertise.empty() ? server.places() : request.advertise};

@@ -152,8 +152,8 @@ Result<std::vector<Watched>> nodes_of(const TopWords& words) {
     if (!cluster) {
       return invalid("nodes", cluster.error().detail() + ", or name the nodes' --http addresses");
     }
-    names.reserve(cluster->nodes.size());
-    for (const LocalCluster::Node& node : cluster->nodes) names.push_back(node.http);
+    names.reserve(cluster->memory_nodes.size());
+    for (const LocalCluster::Process& node : cluster->memory_nodes) names.push_back(node.http);
   }
   std::vector<Watched> nodes;
   nodes.reserve(names.size());

@@ -81,7 +81,7 @@ class LocalEndpoint final : public Endpoint {
   // Verbs of a batch under way: a core waits for several lines of memory at a time.
   static constexpr std::size_t kAhead = 16;
 
-  std::span<const std::uint64_t> node_sizes() const override { return view_.sizes(); }
+  std::span<const std::uint64_t> memory_node_sizes() const override { return view_.sizes(); }
 
   bool post(Batch& batch) override {
     // With a batch queued there is a task to overlap with, whatever the worker says.

@@ -238,7 +238,7 @@ void Endpoint::report_in_doubt(const Batch& batch) {
 // One pass over the verbs: where a verb is a copy in memory, each pass would cost as much as some
 // of them.
 bool Endpoint::prepare(Batch& batch, Counters& cost) {
-  const std::span<const std::uint64_t> sizes = node_sizes();
+  const std::span<const std::uint64_t> sizes = memory_node_sizes();
   if (last_batch_at_.size() < sizes.size()) [[unlikely]]
     last_batch_at_.resize(sizes.size());
   ++batches_;

@@ -419,7 +419,7 @@ class Endpoint : public task::Poller {
 
  protected:
   // By id. Verbs that are not within them never come to post().
-  virtual std::span<const std::uint64_t> node_sizes() const = 0;
+  virtual std::span<const std::uint64_t> memory_node_sizes() const = 0;
   // Begins the batch. True: it has completed already. False: poll() will complete it and schedule
   // its waiter on the worker. REQUIRES: its targets are within their nodes, those of atomics
   // aligned.
@@ -470,10 +470,10 @@ class Fabric {
 
   virtual const Caps& caps() const = 0;
   virtual ClientId client() const = 0;
-  // Ids of memory nodes are 0 … node_count() - 1.
-  virtual std::size_t node_count() const = 0;
+  // Ids of memory nodes are 0 … memory_node_count() - 1.
+  virtual std::size_t memory_node_count() const = 0;
   // 0: there is none with this id.
-  virtual std::uint64_t node_size(NodeId node) const = 0;
+  virtual std::uint64_t memory_node_size(NodeId node) const = 0;
   // Whether memory nodes may come while it is used. Then the count only grows, up to kMaxGrown; a
   // node that has come keeps its id and its size, and endpoints that are open reach it. An id below
   // the count may have no node, or none yet; node 0 is always there.
@@ -482,7 +482,7 @@ class Fabric {
   // Where it may grow, nodes that come are noticed within some seconds. This looks for them now: it
   // blocks. An error where some could not be looked for or not be reached, which is no harm to what
   // is there.
-  virtual Status look_for_nodes() { return {}; }
+  virtual Status look_for_memory_nodes() { return {}; }
   virtual Result<std::unique_ptr<Endpoint>> open_endpoint(task::Worker& worker) = 0;
   // Whether the client has a place where others look after it. Then its memory nodes remember it
   // until it leaves or is fenced, whatever becomes of its connections; else they forget it some

@@ -27,7 +27,7 @@ MadeTree tree_of(pool::ComputeNode& compute_node, const IndexRecord& record) {
 // Of an index that is being dropped. Where it is damaged, what is left of its blocks is lost, not
 // the name. Where memory nodes do not answer, neither: dropping it again goes on.
 Task<Status> free_blocks(Session& session, const IndexRecord& record, Tree& tree) {
-  pool::Catalogue& catalogue = session.node().catalogue();
+  pool::Catalogue& catalogue = session.compute_node().catalogue();
   Status freed = co_await tree.destroy(session);
   Operation op(session);
   if (!freed && (freed.error().code() == ErrorCode::kUnavailable ||
@@ -42,11 +42,11 @@ Task<Status> free_blocks(Session& session, const IndexRecord& record, Tree& tree
 
 // `half`: only where it has been dropped by half.
 Task<Status> drop(Session& session, const std::string& name, bool half) {
-  pool::Catalogue& catalogue = session.node().catalogue();
+  pool::Catalogue& catalogue = session.compute_node().catalogue();
   Result<IndexRecord> record = half ? co_await catalogue.resume_drop(session, name)
                                     : co_await catalogue.begin_drop(session, name);
   if (!record) co_return fail(record.error());
-  const MadeTree tree = tree_of(session.node(), *record);
+  const MadeTree tree = tree_of(session.compute_node(), *record);
   if (tree) co_return co_await free_blocks(session, *record, **tree);
   // The kind or format is unknown here: the blocks are lost, not the name.
   Operation op(session);
@@ -57,7 +57,7 @@ Task<Status> drop(Session& session, const std::string& name, bool half) {
 Task<Result<IndexRecord>> begin(Session& session, const std::string& name, const Kind& kind,
                                 const std::string& stored) {
   for (bool half_dropped = false;; half_dropped = true) {
-    Result<IndexRecord> begun = co_await session.node().catalogue().begin_create(
+    Result<IndexRecord> begun = co_await session.compute_node().catalogue().begin_create(
         session, name, kind.format_version(), stored);
     if (begun || begun.error().code() != ErrorCode::kBusy || half_dropped) co_return begun;
     const Status dropped = co_await drop(session, name, true);
@@ -66,7 +66,7 @@ Task<Result<IndexRecord>> begin(Session& session, const std::string& name, const
 }
 
 Task<Status> build(Session& session, Tree& tree) {
-  pool::ComputeNode& compute_node = session.node();
+  pool::ComputeNode& compute_node = session.compute_node();
   const task::TimePoint deadline = session.worker().now() + compute_node.options().deadline;
   for (bool again = false;; again = true) {
     Status built;
@@ -81,7 +81,7 @@ Task<Status> build(Session& session, Tree& tree) {
 
 // An error: it is not there, or nobody knows; then the next create or drop of the name finds out.
 Task<Status> publish(Session& session, const IndexRecord& record, Tree& tree) {
-  pool::Catalogue& catalogue = session.node().catalogue();
+  pool::Catalogue& catalogue = session.compute_node().catalogue();
   Status withdrawn;
   Status published;
   {
@@ -102,11 +102,11 @@ Task<Result<Created>> create_index(Session& session, std::string name, const Kin
                                    IndexOptions settings, std::string stored) {
   Result<IndexRecord> record = co_await begin(session, name, kind, stored);
   if (!record) co_return fail(record.error());
-  MadeTree tree = kind.make(session.node(), *record, settings);
+  MadeTree tree = kind.make(session.compute_node(), *record, settings);
   const Status built = tree ? co_await build(session, **tree) : Status(fail(tree.error()));
   if (!built) {
     Operation op(session);
-    (void)co_await session.node().catalogue().abandon(op, *record);
+    (void)co_await session.compute_node().catalogue().abandon(op, *record);
     co_return fail(built.error());
   }
   if (Status published = co_await publish(session, *record, **tree); !published) {

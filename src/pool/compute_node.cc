@@ -38,7 +38,7 @@ ComputeNode::ComputeNode(std::unique_ptr<fabric::Fabric> fabric, const PoolOptio
       allocator_(*this),
       catalogue_(*this),
       recycler_(std::make_unique<Recycler>(*this)) {
-  budget_.take(Part::kMembership, sizeof(ComputeNode));
+  budget_.take(BudgetUse::kMembership, sizeof(ComputeNode));
 }
 
 ComputeNode::~ComputeNode() { assert(sessions_.empty()); }
@@ -180,9 +180,9 @@ void ComputeNode::remove_session(Session* session) {
 // or calls that wait for them, at another one. What could not be done is done the next time; only
 // the pool's tables, which the beat needs, are needed by all.
 //
-// Who has been shut out of one memory node is being buried, by one who could not reach the others
-// or died at it. If its heart beat on, nobody would end that, and what it holds there (a lock, the
-// recycling) would be held for good.
+// Who has been shut out of one memory node is being declared dead, by one who could not reach the
+// others or died at it. If its heart beat on, nobody would end that, and what it holds there (a
+// lock, the recycling) would be held for good.
 Task<Status> ComputeNode::upkeep(Session& session) {
   Operation op(session);
   co_await allocator_.update_ledger(
@@ -295,14 +295,14 @@ Task<Result<PoolStats>> ComputeNode::stats(Operation& op) {
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     std::uint64_t reserved = 0;
     std::memcpy(&reserved, buffer.data() + i * 8, sizeof(reserved));
-    stats.memory_nodes.push_back({nodes[i], fabric_->node_size(nodes[i]), reserved});
+    stats.memory_nodes.push_back({nodes[i], fabric_->memory_node_size(nodes[i]), reserved});
   }
 
   stats.compute.budget = budget_.limit();
-  for (std::size_t i = 0; i < kParts; ++i) {
-    const auto part = static_cast<Part>(i);
-    const std::uint64_t bytes = budget_.used(part);
-    stats.compute.parts.emplace_back(to_string(part), bytes);
+  for (std::size_t i = 0; i < kBudgetUses; ++i) {
+    const auto use = static_cast<BudgetUse>(i);
+    const std::uint64_t bytes = budget_.used(use);
+    stats.compute.parts.emplace_back(to_string(use), bytes);
     stats.compute.bytes += bytes;
   }
   stats.epoch = epochs_.current();

@@ -33,7 +33,7 @@ constexpr std::uint64_t kFirstEpoch = 1;
 std::uint64_t new_pool_id(Operation& op) {
   std::array<std::uint64_t, 4> words = {
       static_cast<std::uint64_t>(op.worker().now().time_since_epoch().count()),
-      op.node().fabric().client(), 0, 0};
+      op.compute_node().fabric().client(), 0, 0};
   if (!op.worker().clock().simulated()) {
     std::random_device random;  // not simulated
     words[2] = (std::uint64_t{random()} << 32) | random();
@@ -44,9 +44,9 @@ std::uint64_t new_pool_id(Operation& op) {
 
 // Nodes 0 … this - 1 are there.
 std::size_t nodes_from_0(const fabric::Fabric& fabric) {
-  const std::size_t count = fabric.node_count();
+  const std::size_t count = fabric.memory_node_count();
   std::size_t nodes = 0;
-  while (nodes < count && fabric.node_size(static_cast<NodeId>(nodes)) > 0) ++nodes;
+  while (nodes < count && fabric.memory_node_size(static_cast<NodeId>(nodes)) > 0) ++nodes;
   return nodes;
 }
 
@@ -67,11 +67,11 @@ Task<Result<Headers>> read_headers(Operation& op, std::size_t nodes) {
 
 Status check_sizes(fabric::Fabric& fabric) {
   for (std::size_t i = 0; i < nodes_from_0(fabric); ++i) {
-    const std::uint64_t size = fabric.node_size(static_cast<NodeId>(i));
-    if (size >= least_node_size(i)) continue;
+    const std::uint64_t size = fabric.memory_node_size(static_cast<NodeId>(i));
+    if (size >= least_memory_node_size(i)) continue;
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("memory node {} has {} bytes; a pool needs {} there at least", i, size,
-                            least_node_size(i)));
+                            least_memory_node_size(i)));
   }
   return {};
 }
@@ -105,7 +105,7 @@ Status check_headers(fabric::Fabric& fabric, const Headers& headers) {
           incompatible(i, fmt::format("is node {} of {} in its pool, not {} of {}", header.node_id,
                                       header.node_count, i, headers.size())));
     }
-    const std::uint64_t size = fabric.node_size(static_cast<NodeId>(i));
+    const std::uint64_t size = fabric.memory_node_size(static_cast<NodeId>(i));
     if (header.size != size || header.first_chunk != first_chunk_of(i, size)) {
       return fail(incompatible(
           i, fmt::format("was formatted with {} bytes and has {}", header.size, size)));
@@ -134,10 +134,10 @@ Task<Status> format_nodes(Operation& op, Headers& headers) {
   const bool counted = begun && headers[0].node_count > 0;
   const std::size_t nodes = counted ? headers[0].node_count : headers.size();
   if (nodes > headers.size()) {
-    co_return fail(missing_node(op.node().fabric(), headers.size(), {}));
+    co_return fail(missing_memory_node(op.compute_node().fabric(), headers.size(), {}));
   }
   const auto header_of = [&](std::size_t i) {
-    return make_header(op.node().fabric(), i, nodes, pool_id);
+    return make_header(op.compute_node().fabric(), i, nodes, pool_id);
   };
   if (Status written = co_await write_header(op, header_of(0)); !written) co_return written;
   for (std::size_t i = 1; i < nodes; ++i) {
@@ -156,8 +156,8 @@ Task<Status> format_nodes(Operation& op, Headers& headers) {
 
 // Formats as node 0's owner, or gives the node back.
 Task<Status> format(Operation& op) {
-  const std::uint64_t self = op.node().fabric().client();
-  auto headers = co_await read_headers(op, nodes_from_0(op.node().fabric()));
+  const std::uint64_t self = op.compute_node().fabric().client();
+  auto headers = co_await read_headers(op, nodes_from_0(op.compute_node().fabric()));
   if (!headers) co_return fail(headers.error());
   Status formatted = co_await format_nodes(op, *headers);
   auto swapped = co_await swap_state(op, 0, self, formatted ? kFormatted : 0);
@@ -175,7 +175,7 @@ std::uint64_t first_chunk_of(std::size_t node, std::uint64_t node_bytes) {
   return (end + kPage - 1) / kPage * kPage;
 }
 
-std::uint64_t least_node_size(std::size_t node) {
+std::uint64_t least_memory_node_size(std::size_t node) {
   return first_chunk_of(node, kChunkBytes) + kChunkBytes;
 }
 
@@ -188,7 +188,7 @@ Superblock make_header(const fabric::Fabric& fabric, std::size_t node, std::size
   header.node_id = static_cast<std::uint32_t>(node);
   header.node_count = static_cast<std::uint32_t>(pool_nodes);
   header.pool_id = pool_id;
-  header.size = fabric.node_size(static_cast<NodeId>(node));
+  header.size = fabric.memory_node_size(static_cast<NodeId>(node));
   header.first_chunk = first_chunk_of(node, header.size);
   header.next_chunk_word = header.first_chunk;
   return header;
@@ -217,7 +217,7 @@ Task<Result<bool>> swap_state(Operation& op, NodeId node, std::uint64_t from, st
   co_return batch[0].succeeded();
 }
 
-Error missing_node(const fabric::Fabric& fabric, std::size_t node, const Status& looked) {
+Error missing_memory_node(const fabric::Fabric& fabric, std::size_t node, const Status& looked) {
   if (!fabric.may_grow()) {
     return Error(ErrorCode::kIncompatible,
                  fmt::format("memory node {} was added to the pool, and is not given", node));
@@ -229,7 +229,7 @@ Error missing_node(const fabric::Fabric& fabric, std::size_t node, const Status&
 }
 
 Task<Result<Formatted>> format_or_check(Operation& op) {
-  fabric::Fabric& fabric = op.node().fabric();
+  fabric::Fabric& fabric = op.compute_node().fabric();
   if (Status fit = check_sizes(fabric); !fit) co_return fail(fit.error());
   std::uint64_t formatter = 0;
   task::TimePoint since = op.worker().now();
@@ -243,9 +243,9 @@ Task<Result<Formatted>> format_or_check(Operation& op) {
         co_return fail(checked.error());
       }
       if (first.node_count <= headers->size()) co_return Formatted{first.pool_id, first.node_count};
-      const Status looked = fabric.look_for_nodes();
+      const Status looked = fabric.look_for_memory_nodes();
       const std::size_t there = nodes_from_0(fabric);
-      if (there <= headers->size()) co_return fail(missing_node(fabric, there, looked));
+      if (there <= headers->size()) co_return fail(missing_memory_node(fabric, there, looked));
       continue;  // it has come meanwhile
     }
     if (state > std::numeric_limits<ClientId>::max())
@@ -255,7 +255,7 @@ Task<Result<Formatted>> format_or_check(Operation& op) {
     if (state != formatter) {
       formatter = state;
       since = op.worker().now();
-    } else if (state != 0 && op.worker().now() - since >= op.node().options().lease) {
+    } else if (state != 0 && op.worker().now() - since >= op.compute_node().options().lease) {
       take = (co_await op.endpoint().fence(static_cast<ClientId>(state))).has_value();
     }
     if (take) {

@@ -18,7 +18,7 @@ namespace pando::pool {
 
 // Where a node's chunks start, and the least size that has one.
 std::uint64_t first_chunk_of(std::size_t node, std::uint64_t node_bytes);
-std::uint64_t least_node_size(std::size_t node);
+std::uint64_t least_memory_node_size(std::size_t node);
 
 struct Formatted {
   std::uint64_t pool_id = 0;
@@ -39,6 +39,6 @@ Task<Status> write_header(Operation& op, const Superblock& header);
 // Whether the state was `from`, and is `to` now.
 Task<Result<bool>> swap_state(Operation& op, NodeId node, std::uint64_t from, std::uint64_t to);
 // `looked`: how looking for it went.
-Error missing_node(const fabric::Fabric& fabric, std::size_t node, const Status& looked);
+Error missing_memory_node(const fabric::Fabric& fabric, std::size_t node, const Status& looked);
 
 }  // namespace pando::pool

@@ -13,7 +13,7 @@ namespace pando::pool {
 Session::Session(ComputeNode& node, task::Worker& worker,
                  std::unique_ptr<fabric::Endpoint> endpoint)
     : node_(node), worker_(worker), endpoint_(std::move(endpoint)) {
-  node_.budget().take(Part::kMembership, sizeof(Session));
+  node_.budget().take(BudgetUse::kMembership, sizeof(Session));
   node_.epochs().join(this);
   node_.add_session(this);
   endpoint_->set_listener(this);
@@ -24,7 +24,7 @@ Session::~Session() {
   publish();
   node_.remove_session(this);
   node_.epochs().leave(this);
-  node_.budget().give_back(Part::kMembership, sizeof(Session));
+  node_.budget().give_back(BudgetUse::kMembership, sizeof(Session));
 }
 
 // Whose verb it is is not known here; the oldest operation's epoch is no later.
@@ -58,7 +58,7 @@ Operation::Operation(Session& session, Counters* cost)
     : Operation(session, task::TimePoint{}, cost) {}
 
 task::TimePoint Operation::deadline() const {
-  if (deadline_ == task::TimePoint{}) deadline_ = worker().now() + node().options().deadline;
+  if (deadline_ == task::TimePoint{}) deadline_ = worker().now() + compute_node().options().deadline;
   return deadline_;
 }
 
@@ -74,7 +74,7 @@ Operation::Operation(Session& session, task::TimePoint deadline, Counters* cost)
 // again. Operations beside an older one need none of this: the older one's pin covers them, and
 // when it ends, theirs takes its place without a gap.
 void Operation::pin() {
-  const Epochs& epochs = node().epochs();
+  const Epochs& epochs = compute_node().epochs();
   pinned_ = epochs.now();
   older_ = session_.newest_;
   session_.newest_ = this;

@@ -36,7 +36,7 @@ class Session : private fabric::Endpoint::Listener {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  ComputeNode& node() const { return node_; }
+  ComputeNode& compute_node() const { return node_; }
   task::Worker& worker() const { return worker_; }
   fabric::Endpoint& endpoint() const { return *endpoint_; }
   // The moment of its oldest operation (Epochs); kUnpinned where none is under way. Any thread.
@@ -78,7 +78,7 @@ class Operation {
   Operation& operator=(const Operation&) = delete;
 
   Session& session() const { return session_; }
-  ComputeNode& node() const { return session_.node(); }
+  ComputeNode& compute_node() const { return session_.compute_node(); }
   task::Worker& worker() const { return session_.worker(); }
   fabric::Endpoint& endpoint() const { return session_.endpoint(); }
   Counters* cost() const { return cost_; }

@@ -10,7 +10,7 @@ namespace {
 
 // Puts an index into the catalogue as a later version of the program would.
 void publish(Pool& pool, std::string_view name, std::uint32_t format, std::string_view options) {
-  pool::Catalogue& catalogue = api::Internals::of(pool).node.catalogue();
+  pool::Catalogue& catalogue = api::Internals::of(pool).compute_node.catalogue();
   const auto record = api::Internals::of(pool).run_on_session([&](pool::Session& session) {
     return catalogue.begin_create(session, name, format, options);
   });

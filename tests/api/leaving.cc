@@ -18,7 +18,8 @@ namespace {
 
 // Bytes in use or lost. REQUIRES: no other compute node is there.
 std::uint64_t not_free(const Pool& pool) {
-  const std::vector<const pool::Allocator*> living = {&api::Internals::of(pool).node.allocator()};
+  const std::vector<const pool::Allocator*> living = {
+      &api::Internals::of(pool).compute_node.allocator()};
   const auto census = api::Internals::of(pool).run(
       [&](pool::Operation& op) { return pool::take_census(op, living); });
   return must(census).other;

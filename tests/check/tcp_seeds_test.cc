@@ -130,7 +130,7 @@ TEST(SeedsOverTcp, CoverEverythingThatCanBecomeOfAConnection) {
       {"unknown atomics", covered.fabric.unknown_atomics},
       {"ended unknown", covered.ended_unknown},
       {"kills", covered.kills},
-      {"settlers killed", covered.settlers_killed},
+      {"recoverers killed", covered.recoverers_killed},
       {"leaves", covered.leaves},
       {"drops", covered.drops},
       {"side indexes", covered.side_indexes},

@@ -236,7 +236,7 @@ class Fire {
       }
       if (current >= next_node_stop) {
         next_node_stop = current + 12s;
-        stop_node(current);
+        stop_memory_node(current);
       }
     }
     for (const Later& each : later_) each.act();
@@ -305,7 +305,7 @@ class Fire {
                       }});
   }
 
-  void stop_node(TimePoint current) {
+  void stop_memory_node(TimePoint current) {
     Daemon* const node = nodes_[(kNodes - 1) - node_stops % kNodes].get();
     ++node_stops;
     node->signal(SIGSTOP);

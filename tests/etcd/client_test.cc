@@ -109,10 +109,10 @@ TEST(EtcdClient, OddKeysAreAnErrorAndNoMore) {
   const Peer odd(http("200 OK", R"({"header":{},"kvs":[{"key":"eA==","value":"e30="}]})"));
   for (const char* const key : {"", "secret"}) {
     Registry registry({{odd.url()}, "a", key});
-    const auto nodes = registry.nodes();
+    const auto nodes = registry.memory_nodes();
     ASSERT_FALSE(nodes);
     EXPECT_THAT(nodes.error().detail(), HasSubstr("etcd's key 'x'"));
-    NodeRecord own;
+    MemoryNodeRecord own;
     own.life = 7;
     EXPECT_FALSE(registry.enter(own, {}, 1)) << "the answer says nothing of a transaction";
   }

@@ -19,15 +19,15 @@ constexpr std::string_view kIds = "/pando/a/ids/";
 constexpr Signing kSigned{.cluster = "a", .key = "secret"};
 constexpr Signing kKeyless{.cluster = "a", .key = ""};
 
-NodeRecord record() {
+MemoryNodeRecord record() {
   return {.id = 3,
           .life = 0xabcd,
           .bytes = 1 << 20,
           .places = {wire::parse_place("10.0.0.1:7470").value(),
                      wire::parse_place("unix:/run/pando/0").value()}};
 }
-bool is_good(const NodeRecord& node) {
-  const NodeRecord good = record();
+bool is_good(const MemoryNodeRecord& node) {
+  const MemoryNodeRecord good = record();
   return node.id == good.id && node.life == good.life && node.bytes == good.bytes &&
          node.places.size() == 2 && node.places[0].to_string() == good.places[0].to_string() &&
          node.places[1].to_string() == good.places[1].to_string();
@@ -43,7 +43,8 @@ ErrorCode code_in(const Result<T>& result) {
 
 TEST(Record, ANodeIsReadAsItWasWritten) {
   for (const Signing& by : {kSigned, kKeyless}) {
-    const NodeRecord read = parse_node(entry(write_node(record(), by)), kNodes, by).value();
+    const MemoryNodeRecord read =
+        parse_memory_node(entry(write_memory_node(record(), by)), kNodes, by).value();
     EXPECT_EQ(read.id, 3);
     EXPECT_EQ(read.life, 0xabcdu);
     EXPECT_EQ(read.bytes, 1u << 20);
@@ -51,16 +52,16 @@ TEST(Record, ANodeIsReadAsItWasWritten) {
     EXPECT_EQ(read.places[0].to_string(), "10.0.0.1:7470");
     EXPECT_EQ(read.places[1].to_string(), "unix:/run/pando/0");
   }
-  EXPECT_TRUE(parse_node(entry(write_node(record(), kSigned)), kNodes, kKeyless))
+  EXPECT_TRUE(parse_memory_node(entry(write_memory_node(record(), kSigned)), kNodes, kKeyless))
       << "who has no key asks for none";
 }
 
 TEST(Record, WhatWasChangedIsNotSigned) {
-  const Json written = Json::parse(write_node(record(), kSigned));
+  const Json written = Json::parse(write_memory_node(record(), kSigned));
   const auto refused = [&](const char* field, const Json& value) {
     Json forged = written;
     forged[field] = value;
-    return code_in(parse_node(entry(forged.dump()), kNodes, kSigned)) == ErrorCode::kDenied;
+    return code_in(parse_memory_node(entry(forged.dump()), kNodes, kSigned)) == ErrorCode::kDenied;
   };
   EXPECT_TRUE(refused("life", "000000000000abce"));
   EXPECT_TRUE(refused("bytes", 1));
@@ -74,15 +75,16 @@ TEST(Record, WhatWasChangedIsNotSigned) {
   EXPECT_TRUE(refused("signature", std::string(64, '0')));
 
   const std::string value = written.dump();
-  EXPECT_EQ(code_in(parse_node(entry(value, "/pando/a/nodes/00004"), kNodes, kSigned)),
+  EXPECT_EQ(code_in(parse_memory_node(entry(value, "/pando/a/nodes/00004"), kNodes, kSigned)),
             ErrorCode::kDenied)
       << "another's id";
-  EXPECT_EQ(code_in(parse_node(entry(value), kNodes, {.cluster = "b", .key = "secret"})),
+  EXPECT_EQ(code_in(parse_memory_node(entry(value), kNodes, {.cluster = "b", .key = "secret"})),
             ErrorCode::kDenied)
       << "another cluster's";
-  EXPECT_EQ(code_in(parse_node(entry(value), kNodes, {.cluster = "a", .key = "other"})),
+  EXPECT_EQ(code_in(parse_memory_node(entry(value), kNodes, {.cluster = "a", .key = "other"})),
             ErrorCode::kDenied);
-  const auto keyless = parse_node(entry(write_node(record(), kKeyless)), kNodes, kSigned);
+  const auto keyless =
+      parse_memory_node(entry(write_memory_node(record(), kKeyless)), kNodes, kSigned);
   ASSERT_EQ(code_in(keyless), ErrorCode::kDenied);
   EXPECT_THAT(keyless.error().detail(),
               HasSubstr("'/pando/a/nodes/00003' is not signed with the key of cluster 'a'"));
@@ -101,17 +103,18 @@ TEST(Record, SoWithIds) {
   EXPECT_EQ(code_in(read(written, kSigned, "/pando/a/ids/00002")), ErrorCode::kDenied);
   EXPECT_EQ(code_in(read("x", kSigned, "/pando/a/ids/00003")), ErrorCode::kCorrupt);
   // A node's record is no id's, though the words are alike.
-  const std::string node = Json::parse(write_node(record(), kSigned)).at("signature");
+  const std::string node = Json::parse(write_memory_node(record(), kSigned)).at("signature");
   EXPECT_EQ(code_in(read("000000000000abcd " + node, kSigned, "/pando/a/ids/00003")),
             ErrorCode::kDenied);
 }
 
 TEST(Record, KeysOfAnyLengthAreRefusedAndNoMore) {
-  const std::string value = write_node(record(), kSigned);
+  const std::string value = write_memory_node(record(), kSigned);
   for (const char* const key :
        {"", "x", "/pando/a/nodes", "/pando/a/nodes/", "/pando/b/nodes/00003", "/pando/a/nodes/x",
         "/pando/a/nodes/00256", "/pando/a/nodes/99999999999999999999", "/pando/a/nodes/3/4"}) {
-    EXPECT_EQ(code_in(parse_node(entry(value, key), kNodes, kSigned)), ErrorCode::kCorrupt) << key;
+    EXPECT_EQ(code_in(parse_memory_node(entry(value, key), kNodes, kSigned)), ErrorCode::kCorrupt)
+        << key;
     EXPECT_EQ(code_in(parse_life(entry("1", key), kIds, kKeyless)), ErrorCode::kCorrupt) << key;
   }
 }
@@ -179,7 +182,7 @@ std::string dumped(const Json& json) {
 // Whatever etcd, or who stands in its place, answers: a result or an error, of every function that
 // takes it apart; and no more is believed than what was signed.
 TEST(Record, NothingThatEtcdAnswersThrows) {
-  const Json good = Json::parse(write_node(record(), kSigned));
+  const Json good = Json::parse(write_memory_node(record(), kSigned));
   for (unsigned seed = 1; seed <= 20'000; ++seed) {
     AnyJson any(seed);
     Json json = any.draw(2) == 0 ? any.value() : good;
@@ -200,9 +203,10 @@ TEST(Record, NothingThatEtcdAnswersThrows) {
       (void)parse_keep_alive(text);
       (void)parse_failure(text);
       const KeyValue odd = entry(text, any.draw(2) == 0 ? any.text() : "/pando/a/nodes/00003");
-      (void)parse_node(odd, kNodes, kKeyless);
+      (void)parse_memory_node(odd, kNodes, kKeyless);
       (void)parse_life(entry(any.text(), any.text()), kIds, kKeyless);
-      if (const auto believed = parse_node(odd, kNodes, kSigned)) EXPECT_TRUE(is_good(*believed));
+      if (const auto believed = parse_memory_node(odd, kNodes, kSigned))
+        EXPECT_TRUE(is_good(*believed));
       EXPECT_FALSE(parse_life(entry(any.text(), "/pando/a/ids/00003"), kIds, kSigned));
     });
   }

@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-NodeRecord node_with(std::uint64_t life) {
+MemoryNodeRecord node_with(std::uint64_t life) {
   return {.id = 0,
           .life = life,
           .bytes = 1 << 20,
@@ -48,7 +48,7 @@ TEST_F(RegistryTest, IdsBelongToMemoryAndAreNeverReused) {
   EXPECT_EQ(registry.enter(node_with(0xbbbb), {}, lease).value(), 1);
   EXPECT_EQ(registry.enter(node_with(0xaaaa), {}, lease).value(), 0);
   EXPECT_EQ(registry.enter(node_with(0xbbbb), NodeId{1}, lease).value(), 1);
-  const auto nodes = registry.nodes().value();
+  const auto nodes = registry.memory_nodes().value();
   ASSERT_EQ(nodes.size(), 2u);
   EXPECT_EQ(nodes[1].id, 1);
   EXPECT_EQ(nodes[1].life, 0xbbbbu);
@@ -58,12 +58,12 @@ TEST_F(RegistryTest, IdsBelongToMemoryAndAreNeverReused) {
   EXPECT_TRUE(nodes[1].places[1].local());
 
   etcd.end_lease(lease);
-  EXPECT_THAT(registry.nodes().value(), IsEmpty());
+  EXPECT_THAT(registry.memory_nodes().value(), IsEmpty());
   const Lease later = registry.client().grant(10s).value();
   EXPECT_EQ(registry.enter(node_with(0xcccc), {}, later).value(), 2);
   EXPECT_EQ(registry.enter(node_with(0xaaaa), {}, later).value(), 0);
   Registry other({{etcd.url()}, "b"});
-  EXPECT_THAT(other.nodes().value(), IsEmpty());
+  EXPECT_THAT(other.memory_nodes().value(), IsEmpty());
   EXPECT_EQ(other.enter(node_with(0xdddd), {}, later).value(), 0);
 }
 
@@ -98,8 +98,8 @@ TEST_F(RegistryTest, NodesThatComeTogetherGetIdsOfTheirOwn) {
 TEST_F(RegistryTest, SaysWhichKeyIsNotOurs) {
   const std::vector<Put> put = {{"/pando/a/nodes/00000", "{\"life\":7}"}};
   ASSERT_TRUE(registry.client().transact({}, put).value());
-  EXPECT_EQ(registry.nodes().error().code(), ErrorCode::kCorrupt);
-  EXPECT_THAT(registry.nodes().error().detail(), HasSubstr("'/pando/a/nodes/00000'"));
+  EXPECT_EQ(registry.memory_nodes().error().code(), ErrorCode::kCorrupt);
+  EXPECT_THAT(registry.memory_nodes().error().detail(), HasSubstr("'/pando/a/nodes/00000'"));
 }
 
 // ---- Signed with the cluster's key ----
@@ -116,19 +116,19 @@ class SignedRegistryTest : public RegistryTest {
 TEST_F(SignedRegistryTest, WhatIsNotSignedIsLeftOut) {
   EXPECT_EQ(with_key.enter(node_with(0xaaaa), {}, lease).value(), 0);
   EXPECT_EQ(with_key.enter(node_with(0xaaaa), {}, lease).value(), 0) << "it knows its own id again";
-  NodeRecord forged = node_with(0xbbbb);
+  MemoryNodeRecord forged = node_with(0xbbbb);
   forged.id = 1;
-  put("/pando/a/nodes/00001", write_node(forged, {.cluster = "a", .key = "guess"}));
+  put("/pando/a/nodes/00001", write_memory_node(forged, {.cluster = "a", .key = "guess"}));
   put("/pando/a/nodes/00002", "{}");
   std::optional<Error> left_out;
-  const auto nodes = with_key.nodes(&left_out).value();
+  const auto nodes = with_key.memory_nodes(&left_out).value();
   ASSERT_EQ(nodes.size(), 1u);
   EXPECT_EQ(nodes[0].life, 0xaaaau);
   ASSERT_TRUE(left_out);
   EXPECT_THAT(left_out->detail(), HasSubstr("'/pando/a/nodes/00001' is not signed"));
 
-  put("/pando/a/nodes/00000", write_node(node_with(0xaaaa), {.cluster = "a", .key = ""}));
-  const auto none = with_key.nodes();
+  put("/pando/a/nodes/00000", write_memory_node(node_with(0xaaaa), {.cluster = "a", .key = ""}));
+  const auto none = with_key.memory_nodes();
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code(), ErrorCode::kDenied);
   EXPECT_THAT(none.error().detail(), HasSubstr("'/pando/a/nodes/00000' is not signed"));
@@ -147,10 +147,10 @@ TEST_F(SignedRegistryTest, ClientsLookOnlyWhereASignedRecordLeads) {
   pando::testing::MemoryNodes nodes({.bytes = 4 << 20, .key = "secret", .cluster = "a"});
   const std::string url =
       "tcp:?etcd=" + etcd.url() + "&cluster=a&key_file=" + nodes.key_file() + "&timeout=1000";
-  NodeRecord record{.life = nodes.memory(0).life(),
-                    .bytes = nodes.memory(0).bytes(),
-                    .places = {wire::parse_place(nodes.tcp_url().substr(4)).value()}};
-  put("/pando/a/nodes/00000", write_node(record, {.cluster = "a", .key = ""}));
+  MemoryNodeRecord record{.life = nodes.memory(0).life(),
+                          .bytes = nodes.memory(0).bytes(),
+                          .places = {wire::parse_place(nodes.tcp_url().substr(4)).value()}};
+  put("/pando/a/nodes/00000", write_memory_node(record, {.cluster = "a", .key = ""}));
   auto refused = Pool::open(url);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), ErrorCode::kDenied);
@@ -164,9 +164,10 @@ TEST_F(SignedRegistryTest, ClientsLookOnlyWhereASignedRecordLeads) {
 TEST_F(SignedRegistryTest, WithTlsNoUnixSocketIsUsed) {
   pando::testing::MemoryNodes nodes(
       {.bytes = 4 << 20, .key = "secret", .cluster = "a", .tls = true});
-  const NodeRecord record{.life = nodes.memory(0).life(),
-                          .bytes = nodes.memory(0).bytes(),
-                          .places = {wire::parse_place(nodes.mapped_url().substr(7)).value()}};
+  const MemoryNodeRecord record{
+      .life = nodes.memory(0).life(),
+      .bytes = nodes.memory(0).bytes(),
+      .places = {wire::parse_place(nodes.mapped_url().substr(7)).value()}};
   ASSERT_TRUE(with_key.enter(record, {}, lease));
   const auto pool = Pool::open("tcp:?etcd=" + etcd.url() + "&cluster=a&" + nodes.tls_words());
   ASSERT_FALSE(pool);
@@ -177,7 +178,7 @@ TEST_F(RegistryTest, ARegistrationComesBack) {
   std::atomic<int> entered{0};
   std::atomic<int> failed{0};
   const auto there = [&] {
-    const auto nodes = registry.nodes();
+    const auto nodes = registry.memory_nodes();
     return nodes && nodes->size() == 1 && nodes->front().life == 0xaaaa && nodes->front().id == 0;
   };
   {
@@ -195,7 +196,7 @@ TEST_F(RegistryTest, ARegistrationComesBack) {
     EXPECT_EQ(failed, 1);
   }
   EXPECT_EQ(entered, 2);
-  EXPECT_THAT(registry.nodes().value(), IsEmpty());
+  EXPECT_THAT(registry.memory_nodes().value(), IsEmpty());
 }
 
 // The nodes of this process, registered one by one, with clients at work all the time.
@@ -206,9 +207,9 @@ TEST_F(RegistryTest, AClientAtWorkLearnsOfNodes) {
     std::size_t begin = 0;
     for (std::size_t k = 0; k < i; ++k) begin = list.find(',', begin) + 1;
     const std::string place = list.substr(begin, list.find(',', begin) - begin);
-    const NodeRecord record{.life = nodes.memory(i).life(),
-                            .bytes = nodes.memory(i).bytes(),
-                            .places = {wire::parse_place(place).value()}};
+    const MemoryNodeRecord record{.life = nodes.memory(i).life(),
+                                  .bytes = nodes.memory(i).bytes(),
+                                  .places = {wire::parse_place(place).value()}};
     EXPECT_EQ(registry.enter(record, {}, lease).value(), i);
   };
   enter(0);

@@ -104,7 +104,7 @@ TEST_P(FabricConformance, OddOffsetsAndLengthsTouchNothingElse) {
 }
 
 TEST_P(FabricConformance, TheLastByteOfANodeCanBeUsed) {
-  const std::uint64_t size = client().fabric().node_size(last_node());
+  const std::uint64_t size = client().fabric().memory_node_size(last_node());
   const Buffer buffer = endpoint().buffer(64);
   fill(buffer, 9);
   const std::byte last = buffer.data()[63];
@@ -181,7 +181,7 @@ TEST_P(FabricConformance, VerbsOfABatchExecuteInOrderAfterWritesAndAtomics) {
 
 TEST_P(FabricConformance, BatchesMayBeLargeAndGoToAllNodes) {
   constexpr std::size_t kVerbs = 300;
-  const std::size_t nodes = client().fabric().node_count();
+  const std::size_t nodes = client().fabric().memory_node_count();
   const Buffer source = endpoint().buffer(kVerbs * 8);
   const Buffer target = endpoint().buffer(kVerbs * 8);
   std::iota(words_of(source).begin(), words_of(source).end(), 1000);
@@ -375,7 +375,7 @@ class RefusedBatch {
 };
 
 TEST_P(FabricConformance, AddressesOutOfBoundsAreRefused) {
-  const std::uint64_t size = client().fabric().node_size(0);
+  const std::uint64_t size = client().fabric().memory_node_size(0);
   const Buffer buffer = endpoint().buffer(4096);
   const auto read_at = [&](Address from, std::size_t length) {
     return [&buffer, from, length](Batch& batch) { batch.read(from, buffer.data(), length); };
@@ -395,7 +395,7 @@ TEST_P(FabricConformance, AddressesOutOfBoundsAreRefused) {
   RefusedBatch(client(), read_at(Address(0, onchip), 1), "on-chip");
   RefusedBatch(client(), read_at(Address(0, Address::kOffsetMask), 4096), "offset 0xffffffffffff");
   RefusedBatch(client(), swap_at(Address(0, size)), "compare-and-swap");
-  const auto nodes = static_cast<NodeId>(client().fabric().node_count());
+  const auto nodes = static_cast<NodeId>(client().fabric().memory_node_count());
   RefusedBatch(client(), read_at(Address(nodes, 0), 8), "node " + std::to_string(nodes));
   RefusedBatch(client(), write_at(Address(0xFFFF, 0), 8), "node 65535");
   RefusedBatch(client(), swap_at(Address(nodes, 0)), "memory nodes");
@@ -498,7 +498,7 @@ TEST_P(FabricConformance, ABatchRingsEachNodeOnce) {
   }
   ASSERT_TRUE(client().submit(batch));
   EXPECT_EQ(cost.round_trips, 1u);
-  EXPECT_EQ(cost.doorbells, client().fabric().node_count());
+  EXPECT_EQ(cost.doorbells, client().fabric().memory_node_count());
 }
 
 // ---- Buffers ----
@@ -538,7 +538,7 @@ TEST_P(FabricConformance, ClientsHaveIdsOfTheirOwnAndShareTheMemory) {
   EXPECT_NE(second->fabric().client(), id);
   EXPECT_NE(third->fabric().client(), id);
   EXPECT_NE(third->fabric().client(), second->fabric().client());
-  EXPECT_EQ(second->fabric().node_count(), client().fabric().node_count());
+  EXPECT_EQ(second->fabric().memory_node_count(), client().fabric().memory_node_count());
 
   client().write_word(Address(last_node(), kBase), 4711);
   EXPECT_EQ(second->read_word(Address(last_node(), kBase)), 4711u);

@@ -88,7 +88,7 @@ class FabricConformance : public ::testing::TestWithParam<FabricUnderTest> {
     return std::make_unique<Client>(client_->fabric().attach().value());
   }
   std::uint64_t rounds() const { return GetParam().rounds; }
-  NodeId last_node() { return static_cast<NodeId>(client_->fabric().node_count() - 1); }
+  NodeId last_node() { return static_cast<NodeId>(client_->fabric().memory_node_count() - 1); }
 
   // Runs work(client, number) on `count` threads, each with a client of its own.
   void on_threads(std::size_t count, const std::function<void(Client&, std::size_t)>& work) {

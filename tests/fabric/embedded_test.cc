@@ -36,11 +36,11 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(EmbeddedUrl, SetsWhatItSays) {
   const auto fabric =
       open_fabric("embedded:10MiB?nodes=3&masked_cas=emulated&onchip=64KiB&huge=off").value();
-  EXPECT_EQ(fabric->node_count(), 3u);
+  EXPECT_EQ(fabric->memory_node_count(), 3u);
   for (NodeId node = 0; node < 3; ++node) {
-    EXPECT_EQ(fabric->node_size(node), (std::uint64_t{10} << 20) / 3 / 4096 * 4096);
+    EXPECT_EQ(fabric->memory_node_size(node), (std::uint64_t{10} << 20) / 3 / 4096 * 4096);
   }
-  EXPECT_EQ(fabric->node_size(3), 0u);
+  EXPECT_EQ(fabric->memory_node_size(3), 0u);
   EXPECT_FALSE(fabric->caps().masked_cas);
   EXPECT_TRUE(fabric->caps().line_atomic);
   EXPECT_TRUE(fabric->caps().completes_inline);
@@ -48,8 +48,8 @@ TEST(EmbeddedUrl, SetsWhatItSays) {
   EXPECT_EQ(fabric->client(), 1u);
 
   const auto plain = open_fabric("embedded:1MiB").value();
-  EXPECT_EQ(plain->node_count(), 1u);
-  EXPECT_EQ(plain->node_size(0), 1u << 20);
+  EXPECT_EQ(plain->memory_node_count(), 1u);
+  EXPECT_EQ(plain->memory_node_size(0), 1u << 20);
   EXPECT_TRUE(plain->caps().masked_cas);
   EXPECT_EQ(plain->caps().onchip_bytes, 256u << 10);
 }

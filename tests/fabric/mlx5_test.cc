@@ -123,12 +123,12 @@ std::array<std::byte, kAtomicCapsBytes> caps(unsigned order, unsigned kinds, uns
 }
 
 TEST(Mlx5, ACardHasItWhereItSaysSo) {
-  EXPECT_TRUE(tells_masked_cas(caps(1, 0xF, 0x1F)));
-  EXPECT_TRUE(tells_masked_cas(caps(1, 0x4, 0x8)));
-  EXPECT_FALSE(tells_masked_cas(caps(0, 0, 0))) << "nothing is told";
-  EXPECT_FALSE(tells_masked_cas(caps(1, 0xB, 0x1F))) << "plain ones, and masked fetch-and-add";
-  EXPECT_FALSE(tells_masked_cas(caps(1, 0xF, 0x17))) << "not of 8 bytes";
-  EXPECT_FALSE(tells_masked_cas(caps(0, 0xF, 0x1F))) << "words come back in the network's order";
+  EXPECT_TRUE(reports_masked_cas(caps(1, 0xF, 0x1F)));
+  EXPECT_TRUE(reports_masked_cas(caps(1, 0x4, 0x8)));
+  EXPECT_FALSE(reports_masked_cas(caps(0, 0, 0))) << "nothing is told";
+  EXPECT_FALSE(reports_masked_cas(caps(1, 0xB, 0x1F))) << "plain ones, and masked fetch-and-add";
+  EXPECT_FALSE(reports_masked_cas(caps(1, 0xF, 0x17))) << "not of 8 bytes";
+  EXPECT_FALSE(reports_masked_cas(caps(0, 0xF, 0x1F))) << "words come back in the network's order";
 }
 
 // ---- Posting ----

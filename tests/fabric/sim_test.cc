@@ -390,12 +390,12 @@ TEST_P(Adversary, WhatWasUnderWayIsOverBeforeTheNextVerb) {
     EXPECT_EQ(status.error().code(), ErrorCode::kUnavailable);
     if (batch[0].outcome == Outcome::kIndeterminate) ++unknown;
     simulation_->engine().run_until([] { return false; }, simulation_->time() + 2 * kMicrosecond);
-    const std::uint64_t settled = client(0).read_word(word);  // the next verb
-    EXPECT_TRUE(settled == 0 || settled == round);
-    if (batch[0].outcome == Outcome::kNotExecuted) EXPECT_EQ(settled, 0u);
-    happened += settled == round ? 1u : 0u;
+    const std::uint64_t left = client(0).read_word(word);  // the next verb
+    EXPECT_TRUE(left == 0 || left == round);
+    if (batch[0].outcome == Outcome::kNotExecuted) EXPECT_EQ(left, 0u);
+    happened += left == round ? 1u : 0u;
     simulation_->engine().run_until([] { return false; }, simulation_->time() + kMillisecond);
-    EXPECT_EQ(client(1).read_word(word), settled) << "an effect after the client's next verb";
+    EXPECT_EQ(client(1).read_word(word), left) << "an effect after the client's next verb";
   }
   EXPECT_GT(unknown, 0u);
   EXPECT_GT(happened, 0u);
@@ -460,7 +460,7 @@ TEST_P(Adversary, AFenceThatCannotReachANodeIsHalfDone) {
   EXPECT_EQ(fencer.read_word({1, 64}), 7u);
 }
 
-// Rule 9: it is a verb that gets through which settles what was left, not one that fails.
+// Rule 9: it is a verb that gets through which ends what was left, not one that fails.
 TEST_P(Adversary, WhatWasLeftOutlivesPostsThatFail) {
   AdversaryOptions rough;
   rough.seed = GetParam();
@@ -545,23 +545,23 @@ TEST_P(Adversary, MemoryNodesMayJoin) {
   EXPECT_TRUE(client.fabric().may_grow());
   simulation->add_memory_node(kMillisecond);
   Client newcomer(simulation->attach());
-  EXPECT_EQ(newcomer.fabric().node_count(), 2u);
+  EXPECT_EQ(newcomer.fabric().memory_node_count(), 2u);
   newcomer.write_word({1, 64}, 7);
   simulation->engine().run_until([] { return false; }, simulation->time() + 2 * kMillisecond);
-  EXPECT_EQ(client.fabric().node_count(), 2u);
+  EXPECT_EQ(client.fabric().memory_node_count(), 2u);
   EXPECT_EQ(client.read_word({1, 64}), 7u);
 }
 
 TEST_P(Adversary, AMemoryNodeComesBackWithItsMemoryOrSaysThatItIsLost) {
   client(0).write_word({0, 64}, 7);
-  simulation_->stop_node(0, 10 * kMicrosecond, false);
+  simulation_->stop_memory_node(0, 10 * kMicrosecond, false);
   Batch batch;
   batch.fetch_add({0, 64}, 1);
   EXPECT_FALSE(client(0).submit(batch));
   simulation_->engine().run_until([] { return false; }, simulation_->time() + kMillisecond);
   EXPECT_GE(client(1).read_word({0, 64}), 7u);
 
-  simulation_->stop_node(0, 10 * kMicrosecond, true);
+  simulation_->stop_memory_node(0, 10 * kMicrosecond, true);
   simulation_->engine().run_until([] { return false; }, simulation_->time() + kMillisecond);
   Batch again;
   again.fetch_add({0, 64}, 1);

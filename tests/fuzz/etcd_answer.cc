@@ -17,11 +17,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::vector<KeyValue> entries = parse_range(text).value_or(std::vector<KeyValue>());
   entries.push_back({"/pando/a/nodes/00003", std::string(text), 1});
   for (const KeyValue& entry : entries) {
-    const auto node = parse_node(entry, "/pando/a/nodes/", {.cluster = "a", .key = ""});
+    const auto node = parse_memory_node(entry, "/pando/a/nodes/", {.cluster = "a", .key = ""});
     if (node) pando::testing::require(node->id < kMaxNodes, "ids are below their limit");
     (void)parse_life(entry, "/pando/a/ids/", {.cluster = "a", .key = ""});
     pando::testing::require(
-        !parse_node(entry, "/pando/a/nodes/", {.cluster = "a", .key = "nobody has it"}),
+        !parse_memory_node(entry, "/pando/a/nodes/", {.cluster = "a", .key = "nobody has it"}),
         "nothing is signed by chance");
   }
   return 0;

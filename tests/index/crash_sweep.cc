@@ -58,7 +58,7 @@ class Inspection {
       : script_(script), approach_(approach), model_(std::move(model)) {}
 
   // The operation that was under way has happened or has not.
-  Problem settle(const Survivor& who, const Step& doubtful) {
+  Problem decide(const Survivor& who, const Step& doubtful) {
     bool happened = false;
     if (Problem wrong = look_for(who, doubtful, happened)) return wrong;
     if (happened) apply_to(model_, doubtful);
@@ -311,7 +311,7 @@ Run run(const Script& script, std::optional<StopAt> stop, const Approach& approa
     // What is doubtful is seen by looking; the first is dead for certain.
     Inspection looking(script, approach, model);
     for (const Step& step : doubtful) {
-      result.wrong = looking.settle(stale, step);
+      result.wrong = looking.decide(stale, step);
       if (result.wrong) return result;
     }
     model = looking.model();
@@ -333,7 +333,7 @@ Run run(const Script& script, std::optional<StopAt> stop, const Approach& approa
   Inspection inspection(script, approach, std::move(model));
   for (const Step& step : doubtful) {
     // Where the first one is to start with something else, the other one looks.
-    result.wrong = inspection.settle(approach.first == Approach::kRead ? first : other, step);
+    result.wrong = inspection.decide(approach.first == Approach::kRead ? first : other, step);
     if (result.wrong) return result;
   }
   result.wrong = inspect(first, other, inspection, approach);

@@ -59,9 +59,9 @@ Dropped drop(const std::string& kind, std::uint64_t write) {
   if (dropped.died || write == 0) {
     EXPECT_TRUE(done) << done.error().message();
   }
-  // Until what is retired is free, and what the dead one held has been settled.
+  // Until what is retired is free, and what the dead one held has been recovered.
   for (int i = 0; i < 60; ++i) {
-    auto& node = api::Internals::of(pool).node;
+    auto& node = api::Internals::of(pool).compute_node;
     const pool::Allocator* living[] = {&node.allocator()};
     auto census = api::Internals::of(pool).run(
         [&](pool::Operation& op) { return pool::take_census(op, living); });

@@ -47,7 +47,7 @@ TEST_P(Forgetting, EmptiesTheCachesOfAll) {
   const std::uint64_t before = cached_bytes(seen);
   ASSERT_GT(before, 0u);
 
-  pool::Recycler& recycler = api::Internals::of(one).node.recycler();
+  pool::Recycler& recycler = api::Internals::of(one).compute_node.recycler();
   for (int i = 0; i < 1000 && recycler.chunks() == 0; ++i) {
     recycler.request();
     std::this_thread::sleep_for(10ms);

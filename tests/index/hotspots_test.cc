@@ -20,7 +20,7 @@ namespace {
 using base::Random;
 using fabric::Address;
 using pool::Budget;
-using pool::Part;
+using pool::BudgetUse;
 using Spot = Hotspots::Spot;
 
 constexpr Address kLeaf(0, 4096);
@@ -250,16 +250,16 @@ TEST(Hotspots, KeepTheHotThroughAStreamOfTheCold) {
 TEST(Hotspots, TakeFromTheBudgetWhatTheySay) {
   for (const std::size_t asked : {4096u, 4097u, 65'536u, 1'000'000u, 30u << 20}) {
     Budget budget(kPlenty);
-    budget.take(Part::kLockTable, 1000);
+    budget.take(BudgetUse::kLockTable, 1000);
     {
       Spots spots(budget, asked);
       const Hotspots& hotspots = spots.hotspots;
       EXPECT_LE(hotspots.bytes(), asked);
       EXPECT_GT(hotspots.bytes(), asked - 256) << "there is plenty";
-      EXPECT_EQ(budget.used(Part::kIndexTables), hotspots.bytes());
+      EXPECT_EQ(budget.used(BudgetUse::kIndexTables), hotspots.bytes());
       EXPECT_EQ(budget.used(), hotspots.bytes() + 1000);
     }
-    EXPECT_EQ(budget.used(Part::kIndexTables), 0);
+    EXPECT_EQ(budget.used(BudgetUse::kIndexTables), 0);
     EXPECT_EQ(budget.used(), 1000);
   }
 }
@@ -278,10 +278,10 @@ TEST(Hotspots, TakeNothingWhereThereIsNothing) {
   Budget no_caches(Budget::kFloor - 1);
   expect_nothing(no_caches, 64 << 10);
   Budget full(kPlenty);
-  full.take(Part::kNodeCache, kPlenty - (Hotspots::kLeastBytes - 1));
+  full.take(BudgetUse::kNodeCache, kPlenty - (Hotspots::kLeastBytes - 1));
   expect_nothing(full, 30 << 20);
   Budget overdrawn(kPlenty);
-  overdrawn.take(Part::kNodeCache, kPlenty + 3000);
+  overdrawn.take(BudgetUse::kNodeCache, kPlenty + 3000);
   expect_nothing(overdrawn, 30 << 20);
   Budget plenty(kPlenty);
   expect_nothing(plenty, 0);
@@ -291,12 +291,12 @@ TEST(Hotspots, TakeNothingWhereThereIsNothing) {
 TEST(Hotspots, TakeLessWhereThereIsLess) {
   for (const std::uint64_t left : {4096u, 5000u, 10'000u, 100'000u, 1'000'000u}) {
     Budget budget(kPlenty);
-    budget.take(Part::kNodeCache, kPlenty - left);
+    budget.take(BudgetUse::kNodeCache, kPlenty - left);
     Spots spots(budget, 30 << 20);
     Hotspots& hotspots = spots.hotspots;
     EXPECT_LE(hotspots.bytes(), left);
     EXPECT_GT(hotspots.bytes(), left - 256);
-    EXPECT_EQ(budget.used(Part::kIndexTables), hotspots.bytes());
+    EXPECT_EQ(budget.used(BudgetUse::kIndexTables), hotspots.bytes());
     hotspots.found(kLeaf, 1, {2, 3});
     EXPECT_EQ(hotspots.find(kLeaf, 1), (Spot{2, 3}));
   }
@@ -306,12 +306,12 @@ TEST(Hotspots, TakeLessWhereThereIsLess) {
 class OtherCache final : public pool::Cache {
  public:
   OtherCache(Budget& budget, std::uint64_t bytes) : budget_(budget), bytes_(bytes) {
-    budget_.take(Part::kNodeCache, bytes_);
+    budget_.take(BudgetUse::kNodeCache, bytes_);
     budget_.add(*this);
   }
   ~OtherCache() override {
     budget_.remove(*this);
-    budget_.give_back(Part::kNodeCache, bytes_);
+    budget_.give_back(BudgetUse::kNodeCache, bytes_);
   }
   void forget() override {}
   OtherCache(const OtherCache&) = delete;
@@ -319,7 +319,7 @@ class OtherCache final : public pool::Cache {
   std::uint64_t shrink(std::uint64_t bytes) override {
     const std::uint64_t given = std::min(bytes, bytes_);
     bytes_ -= given;
-    budget_.give_back(Part::kNodeCache, given);
+    budget_.give_back(BudgetUse::kNodeCache, given);
     return given;
   }
 
@@ -338,23 +338,23 @@ TEST(Hotspots, AreGivenUpForTablesAfterOtherCaches) {
   const std::uint64_t charged = hotspots.bytes();
   hotspots.found(kLeaf, 1, {2, 3});
 
-  budget.take(Part::kLockTable, kPlenty - budget.used());
-  EXPECT_EQ(budget.used(Part::kNodeCache), kBytes) << "it fits exactly";
-  budget.take(Part::kLockTable, kBytes);
-  EXPECT_EQ(budget.used(Part::kNodeCache), 0);
+  budget.take(BudgetUse::kLockTable, kPlenty - budget.used());
+  EXPECT_EQ(budget.used(BudgetUse::kNodeCache), kBytes) << "it fits exactly";
+  budget.take(BudgetUse::kLockTable, kBytes);
+  EXPECT_EQ(budget.used(BudgetUse::kNodeCache), 0);
   EXPECT_EQ(hotspots.bytes(), charged) << "others had enough to give";
   EXPECT_EQ(hotspots.find(kLeaf, 1), (Spot{2, 3}));
 
-  budget.take(Part::kLockTable, 1);
+  budget.take(BudgetUse::kLockTable, 1);
   EXPECT_EQ(hotspots.bytes(), 0);
-  EXPECT_EQ(budget.used(Part::kIndexTables), hotspots.bytes());
+  EXPECT_EQ(budget.used(BudgetUse::kIndexTables), hotspots.bytes());
   EXPECT_LE(budget.used(), budget.limit());
   EXPECT_EQ(hotspots.find(kLeaf, 1), std::nullopt);
-  budget.give_back(Part::kLockTable, kPlenty / 2);
+  budget.give_back(BudgetUse::kLockTable, kPlenty / 2);
   hotspots.found(kLeaf, 1, {2, 3});
   EXPECT_EQ(hotspots.find(kLeaf, 1), std::nullopt) << "for good";
-  budget.take(Part::kLockTable, kPlenty);  // there is nothing more to give
-  EXPECT_EQ(budget.used(Part::kIndexTables), hotspots.bytes());
+  budget.take(BudgetUse::kLockTable, kPlenty);  // there is nothing more to give
+  EXPECT_EQ(budget.used(BudgetUse::kIndexTables), hotspots.bytes());
 }
 
 // --- Threads ---
@@ -414,20 +414,20 @@ TEST(Hotspots, AreGivenUpWhileThreadsAreAtIt) {
   pool::ComputeNode node(fabric::open_embedded({.bytes = 16 << 20, .huge_pages = false}).value(),
                          options);
   pool::Budget& budget = node.budget();
-  const std::uint64_t before = budget.used(Part::kIndexTables);
+  const std::uint64_t before = budget.used(BudgetUse::kIndexTables);
   for (std::size_t round = 0; round < 20; ++round) {
     Hotspots hotspots(budget, node.limbo(), LineNumbers::of(node.fabric()), Hotspots::kLeastBytes);
     Hammering others;
     std::jthread other([&] { others = operate(node, hotspots, 1, 2000); });
     EXPECT_EQ(operate(node, hotspots, 0, 50 * round).wrong, 0);
-    budget.take(Part::kLockTable, kPlenty);
+    budget.take(BudgetUse::kLockTable, kPlenty);
     EXPECT_EQ(operate(node, hotspots, 0, 100).hits, 0);
     other.join();
     EXPECT_EQ(others.wrong, 0);
     EXPECT_EQ(hotspots.bytes(), 0);
     node.limbo().collect();
-    EXPECT_EQ(budget.used(Part::kIndexTables), before);
-    budget.give_back(Part::kLockTable, kPlenty);
+    EXPECT_EQ(budget.used(BudgetUse::kIndexTables), before);
+    budget.give_back(BudgetUse::kLockTable, kPlenty);
   }
 }
 

@@ -112,7 +112,7 @@ TEST_F(NodeCacheTest, StaysWithinTheBudget) {
     EXPECT_GT(found, 100) << "and what fits stays";
   }
   compute_node.limbo().collect();
-  EXPECT_LT(compute_node.budget().used(pool::Part::kNodeCache), 4 << 10)
+  EXPECT_LT(compute_node.budget().used(pool::BudgetUse::kNodeCache), 4 << 10)
       << "all nodes are given back";
 }
 
@@ -145,7 +145,7 @@ TEST_F(AmpleBudget, GrowsWithItsNodes) {
   }
   EXPECT_GE(known + unlucky(20'000), 20'000);
   compute_node.limbo().collect();
-  EXPECT_EQ(compute_node.budget().used(pool::Part::kNodeCache), cache.bytes())
+  EXPECT_EQ(compute_node.budget().used(pool::BudgetUse::kNodeCache), cache.bytes())
       << "outgrown tables are gone";
 }
 
@@ -185,7 +185,7 @@ TEST_F(AmpleBudget, GrowsWhileThreadsAreAtIt) {
     EXPECT_LE(found, kept);
     EXPECT_GE(found + unlucky(4 * nodes), kept);
     compute_node.limbo().collect();
-    EXPECT_EQ(compute_node.budget().used(pool::Part::kNodeCache), cache.bytes());
+    EXPECT_EQ(compute_node.budget().used(pool::BudgetUse::kNodeCache), cache.bytes());
   }
 }
 
@@ -260,7 +260,7 @@ TEST_F(NodeCacheTest, ReadersAndWritersAtOnce) {
         }
         for (const auto& [node, ref] : held) EXPECT_TRUE(intact(*node, ref));
         hits += held.size();
-        const std::uint64_t used = compute_node.budget().used(pool::Part::kNodeCache);
+        const std::uint64_t used = compute_node.budget().used(pool::BudgetUse::kNodeCache);
         for (std::uint64_t most = most_used;
              used > most && !most_used.compare_exchange_weak(most, used);) {
         }

@@ -86,7 +86,7 @@ class LyingRouter : public ::testing::Test {
   auto lied_to(Liar& liar) {
     IndexOptions own = index_->settings;
     own.settings.erase("combine");  // the registry's
-    return std::make_unique<typename Case::Index>(pool_->node, index_->record,
+    return std::make_unique<typename Case::Index>(pool_->compute_node, index_->record,
                                                   Case::Options::parse(own).value(), &liar);
   }
   Status put(Tree& tree, std::uint64_t key, const std::string& value) {
@@ -98,7 +98,7 @@ class LyingRouter : public ::testing::Test {
   }
 
   void expect_right(Liar::Lie lie) {
-    Liar liar(pool_->node, index_->record, lie);
+    Liar liar(pool_->compute_node, index_->record, lie);
     const std::unique_ptr<Tree> tree = lied_to(liar);
     for (std::uint64_t key = 0; key < kRoutedKeys; ++key) {  // so that the liar knows all leaves
       ASSERT_TRUE(pool_->run([&](pool::Operation& op) { return liar.find_route(op, key); }));

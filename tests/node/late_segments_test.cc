@@ -132,7 +132,7 @@ TEST_P(LateSegments, OfAClientThatHasLeftOverwriteNothing) {
 }
 
 // Two connections of A's to memory node 1, of two threads. The first is still coming in when the
-// second breaks and is made anew. What was under way on the first must be settled by then: else its
+// second breaks and is made anew. What was under way on the first must be over by then: else its
 // lock lands after it was taken back, and nobody ever unlocks it.
 TEST_P(LateSegments, OfAConnectionThatBeganBeforeABreakLockNothing) {
   const std::vector<std::string> names = make_indexes();

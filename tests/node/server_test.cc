@@ -228,7 +228,7 @@ class NodesThatFail : public OverAFabric {
     return std::make_unique<Client>(open_fabric(url(nodes, "1000")).value());
   }
   // A batch may be the one that finds out.
-  static Status settled(Client& client, Address word, ErrorCode wanted) {
+  static Status after_a_while(Client& client, Address word, ErrorCode wanted) {
     Status status;
     for (int i = 0; i < 200; ++i) {
       status = add_one(client, word);
@@ -251,7 +251,7 @@ TEST_P(NodesThatFail, AreUnavailableOthersGoOnAndTheyComeBack) {
   client->write_word(other, 20);
   nodes.stop(1);
   const auto begun = SteadyClock::now();
-  const Status down = settled(*client, other, ErrorCode::kUnavailable);
+  const Status down = after_a_while(*client, other, ErrorCode::kUnavailable);
   ASSERT_FALSE(down);
   EXPECT_EQ(down.error().code(), ErrorCode::kUnavailable);
   EXPECT_THAT(down.error().detail(), HasSubstr("memory node 1"));
@@ -274,7 +274,7 @@ TEST_P(NodesThatFail, ThatLostTheirMemorySaySo) {
   client->write_word(Address(1, 4096), 20);
   nodes.stop(1);
   nodes.start(1, true);
-  const Status lost = settled(*client, Address(1, 4096), ErrorCode::kDataLost);
+  const Status lost = after_a_while(*client, Address(1, 4096), ErrorCode::kDataLost);
   ASSERT_FALSE(lost);
   EXPECT_EQ(lost.error().code(), ErrorCode::kDataLost);
   const Status still = add_one(*client, Address(1, 4096));

@@ -17,9 +17,9 @@ class SmallFabric : public fabric::Fabric {
       : real_(std::move(real)), small_(small), size_(size) {}
   const fabric::Caps& caps() const override { return real_->caps(); }
   fabric::ClientId client() const override { return real_->client(); }
-  std::size_t node_count() const override { return real_->node_count(); }
-  std::uint64_t node_size(fabric::NodeId node) const override {
-    return node == small_ ? size_ : real_->node_size(node);
+  std::size_t memory_node_count() const override { return real_->memory_node_count(); }
+  std::uint64_t memory_node_size(fabric::NodeId node) const override {
+    return node == small_ ? size_ : real_->memory_node_size(node);
   }
   Result<std::unique_ptr<fabric::Endpoint>> open_endpoint(task::Worker& worker) override {
     return real_->open_endpoint(worker);
@@ -39,7 +39,7 @@ TEST(Open, TooSmall) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), ErrorCode::kInvalidArgument);
   for (const std::string& word :
-       {std::string("node 1"), std::string("200000"), std::to_string(least_node_size(1))}) {
+       {std::string("node 1"), std::string("200000"), std::to_string(least_memory_node_size(1))}) {
     EXPECT_NE(refused.error().detail().find(word), std::string::npos) << refused.error().detail();
   }
   EXPECT_EQ(read_word(member, {0, 0}), 0u);  // untouched
@@ -216,13 +216,13 @@ TEST(Budget, NoCacheBelowTheFloor) {
   Budget small(1000);
   EXPECT_EQ(small.limit(), Budget::kFloor);
   EXPECT_FALSE(small.caches());
-  EXPECT_FALSE(small.try_take(Part::kNodeCache, 1));
-  EXPECT_TRUE(small.try_take(Part::kIndexTables, 1));
+  EXPECT_FALSE(small.try_take(BudgetUse::kNodeCache, 1));
+  EXPECT_TRUE(small.try_take(BudgetUse::kIndexTables, 1));
   Budget large(1 << 20);
-  EXPECT_TRUE(large.try_take(Part::kNodeCache, 1 << 20));
-  EXPECT_FALSE(large.try_take(Part::kNodeCache, 1));
-  large.give_back(Part::kNodeCache, 1);
-  EXPECT_TRUE(large.try_take(Part::kNodeCache, 1));
+  EXPECT_TRUE(large.try_take(BudgetUse::kNodeCache, 1 << 20));
+  EXPECT_FALSE(large.try_take(BudgetUse::kNodeCache, 1));
+  large.give_back(BudgetUse::kNodeCache, 1);
+  EXPECT_TRUE(large.try_take(BudgetUse::kNodeCache, 1));
   EXPECT_EQ(large.used(), std::uint64_t{1} << 20);
 }
 

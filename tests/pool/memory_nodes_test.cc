@@ -14,7 +14,7 @@ using std::chrono::milliseconds;
 class GrowingFabric : public fabric::Fabric {
  public:
   GrowingFabric(std::unique_ptr<fabric::Fabric> real, std::size_t shown)
-      : real_(std::move(real)), shown_(real_->node_count()) {
+      : real_(std::move(real)), shown_(real_->memory_node_count()) {
     for (std::size_t i = 0; i < shown; ++i) shown_[i] = true;
   }
   void show(fabric::NodeId node) { shown_[node] = true; }
@@ -23,12 +23,12 @@ class GrowingFabric : public fabric::Fabric {
 
   const fabric::Caps& caps() const override { return real_->caps(); }
   fabric::ClientId client() const override { return real_->client(); }
-  std::size_t node_count() const override { return real_->node_count(); }
-  std::uint64_t node_size(fabric::NodeId node) const override {
-    return node < shown_.size() && shown_[node] ? real_->node_size(node) : 0;
+  std::size_t memory_node_count() const override { return real_->memory_node_count(); }
+  std::uint64_t memory_node_size(fabric::NodeId node) const override {
+    return node < shown_.size() && shown_[node] ? real_->memory_node_size(node) : 0;
   }
   bool may_grow() const override { return true; }
-  Status look_for_nodes() override {
+  Status look_for_memory_nodes() override {
     if (found_ > 0) show(found_);
     return {};
   }

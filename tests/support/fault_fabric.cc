@@ -151,7 +151,7 @@ class FaultEndpoint final : public fabric::Endpoint {
   Task<Status> fence(fabric::ClientId client) override { return inner_->fence(client); }
 
  private:
-  std::span<const std::uint64_t> node_sizes() const override { return node_sizes_; }
+  std::span<const std::uint64_t> memory_node_sizes() const override { return node_sizes_; }
   bool post(Batch& batch) override {
     bool broken = false;
     bool atomic = false;
@@ -280,14 +280,16 @@ class FaultFabric final : public fabric::Fabric {
 
   const fabric::Caps& caps() const override { return inner_->caps(); }
   fabric::ClientId client() const override { return inner_->client(); }
-  std::size_t node_count() const override { return inner_->node_count(); }
-  std::uint64_t node_size(fabric::NodeId node) const override { return inner_->node_size(node); }
+  std::size_t memory_node_count() const override { return inner_->memory_node_count(); }
+  std::uint64_t memory_node_size(fabric::NodeId node) const override {
+    return inner_->memory_node_size(node);
+  }
   Result<std::unique_ptr<fabric::Endpoint>> open_endpoint(task::Worker& worker) override {
     auto endpoint = inner_->open_endpoint(worker);
     if (!endpoint) return fail(endpoint.error());
-    std::vector<std::uint64_t> sizes(node_count());
+    std::vector<std::uint64_t> sizes(memory_node_count());
     for (std::size_t i = 0; i < sizes.size(); ++i) {
-      sizes[i] = node_size(static_cast<fabric::NodeId>(i));
+      sizes[i] = memory_node_size(static_cast<fabric::NodeId>(i));
     }
     return std::make_unique<FaultEndpoint>(std::move(*endpoint), std::move(sizes), faults_);
   }

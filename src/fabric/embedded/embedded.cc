@@ -160,9 +160,9 @@ class EmbeddedFabric final : public Fabric {
 
   const Caps& caps() const override { return nodes_->caps(); }
   ClientId client() const override { return client_; }
-  std::size_t node_count() const override { return nodes_->sizes().size(); }
-  std::uint64_t node_size(NodeId node) const override {
-    return node < node_count() ? nodes_->sizes()[node] : 0;
+  std::size_t memory_node_count() const override { return nodes_->sizes().size(); }
+  std::uint64_t memory_node_size(NodeId node) const override {
+    return node < memory_node_count() ? nodes_->sizes()[node] : 0;
   }
   Result<std::unique_ptr<Endpoint>> open_endpoint(task::Worker& worker) override {
     return std::make_unique<LocalEndpoint<View>>(View(nodes_), worker);

@@ -45,7 +45,7 @@ bool same(std::string_view a, std::string_view b) {
   return difference == 0;
 }
 
-std::string sign_node(const NodeRecord& node, const std::vector<std::string>& places,
+std::string sign_node(const MemoryNodeRecord& node, const std::vector<std::string>& places,
                       const Signing& by) {
   return sign(by.key,
               {"pando memory node", by.cluster, name_of(node.id), hex(node.life),
@@ -116,7 +116,7 @@ std::string name_of(NodeId id) { return fmt::format("{:05}", id); }
 
 // ---- nodes/ID ----
 
-std::string write_node(const NodeRecord& node, const Signing& by) {
+std::string write_memory_node(const MemoryNodeRecord& node, const Signing& by) {
   std::vector<std::string> places;
   places.reserve(node.places.size());
   for (const wire::Place& place : node.places) places.push_back(place.to_string());
@@ -125,7 +125,8 @@ std::string write_node(const NodeRecord& node, const Signing& by) {
   return record.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-Result<NodeRecord> parse_node(const KeyValue& entry, std::string_view prefix, const Signing& by) {
+Result<MemoryNodeRecord> parse_memory_node(const KeyValue& entry, std::string_view prefix,
+                                           const Signing& by) {
   const Json json = Json::parse(entry.value, nullptr, false);
   const auto id = id_in(entry, prefix);
   if (!json.is_object() || !id) return not_ours(entry);
@@ -136,7 +137,8 @@ Result<NodeRecord> parse_node(const KeyValue& entry, std::string_view prefix, co
   if (!life || bytes == json.end() || !bytes->is_number_unsigned() || !places) {
     return not_ours(entry);
   }
-  NodeRecord node{.id = *id, .life = *life, .bytes = bytes->get<std::uint64_t>(), .places = {}};
+  MemoryNodeRecord node{
+      .id = *id, .life = *life, .bytes = bytes->get<std::uint64_t>(), .places = {}};
   if (!by.key.empty() &&
       !same(text_in(json, "signature").value_or(""), sign_node(node, *places, by))) {
     return not_signed(entry, by);

@@ -24,7 +24,7 @@
 namespace pando::fabric::etcd {
 
 // A memory node that is there.
-struct NodeRecord {
+struct MemoryNodeRecord {
   NodeId id = 0;
   std::uint64_t life = 0;
   std::uint64_t bytes = 0;
@@ -46,8 +46,9 @@ std::string name_of(NodeId id);
 
 // nodes/ID. kCorrupt: it is none of this version's. kDenied: it is not signed with the cluster's
 // key. Both name the key of etcd.
-std::string write_node(const NodeRecord& node, const Signing& by);
-Result<NodeRecord> parse_node(const KeyValue& entry, std::string_view prefix, const Signing& by);
+std::string write_memory_node(const MemoryNodeRecord& node, const Signing& by);
+Result<MemoryNodeRecord> parse_memory_node(const KeyValue& entry, std::string_view prefix,
+                                           const Signing& by);
 
 // ids/ID: which memory has the id. Errors as above.
 std::string write_life(NodeId id, std::uint64_t life, const Signing& by);

@@ -55,14 +55,14 @@ std::string Registry::key(std::string_view part) const {
   return fmt::format("/pando/{}/{}", cluster_, part);
 }
 
-Result<std::vector<NodeRecord>> Registry::nodes(std::optional<Error>* left_out) {
+Result<std::vector<MemoryNodeRecord>> Registry::memory_nodes(std::optional<Error>* left_out) {
   const std::string prefix = key("nodes/");
   auto found = client_.range(prefix);
   if (!found) return fail(found.error());
-  std::vector<NodeRecord> nodes;
+  std::vector<MemoryNodeRecord> nodes;
   std::optional<Error> first;
   for (const KeyValue& entry : *found) {
-    auto node = parse_node(entry, prefix, signing());
+    auto node = parse_memory_node(entry, prefix, signing());
     if (node) {
       nodes.push_back(std::move(*node));
     } else if (key_.empty()) {
@@ -73,11 +73,11 @@ Result<std::vector<NodeRecord>> Registry::nodes(std::optional<Error>* left_out) 
   }
   if (nodes.empty() && first) return fail(ErrorCode::kDenied, first->detail());
   if (left_out != nullptr) *left_out = std::move(first);
-  std::ranges::sort(nodes, {}, &NodeRecord::id);
+  std::ranges::sort(nodes, {}, &MemoryNodeRecord::id);
   return nodes;
 }
 
-Result<NodeId> Registry::enter(const NodeRecord& node, std::optional<NodeId> remembered,
+Result<NodeId> Registry::enter(const MemoryNodeRecord& node, std::optional<NodeId> remembered,
                                Lease lease) {
   const std::string ids = key("ids/");
   for (std::size_t i = 0; i < kAttempts; ++i) {
@@ -127,9 +127,9 @@ Result<NodeId> Registry::enter(const NodeRecord& node, std::optional<NodeId> rem
       puts.push_back({key("next"), std::to_string(std::max(taken.next, wanted + 1))});
       puts.push_back({ids + name_of(*id), write_life(*id, node.life, signing())});
     }
-    NodeRecord record = node;
+    MemoryNodeRecord record = node;
     record.id = *id;
-    puts.push_back({key("nodes/") + name_of(*id), write_node(record, signing()), lease});
+    puts.push_back({key("nodes/") + name_of(*id), write_memory_node(record, signing()), lease});
     auto done = client_.transact(where, puts);
     if (!done) return fail(done.error());
     if (*done) return *id;
@@ -139,7 +139,7 @@ Result<NodeId> Registry::enter(const NodeRecord& node, std::optional<NodeId> rem
 
 // ---- Registration ----
 
-Registration::Registration(const RegistryOptions& options, NodeRecord node,
+Registration::Registration(const RegistryOptions& options, MemoryNodeRecord node,
                            std::optional<NodeId> remembered, Events events)
     : registry_(options),
       node_(std::move(node)),

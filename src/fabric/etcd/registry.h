@@ -52,11 +52,11 @@ class Registry {
   // By id. An error names etcd and, where the reader can do something, what. With a key, records
   // that cannot be believed are left out; that is an error, kDenied, where no other is left, and
   // `left_out` says why of the first.
-  Result<std::vector<NodeRecord>> nodes(std::optional<Error>* left_out = nullptr);
+  Result<std::vector<MemoryNodeRecord>> memory_nodes(std::optional<Error>* left_out = nullptr);
   // Registers a node, under the lease, with the id that its memory has; where it has none, with the
   // next one. `remembered`: the id that the memory knows of, should etcd have lost its own.
   // kIncompatible: that id is another's. kOutOfMemory: all ids are taken.
-  Result<NodeId> enter(const NodeRecord& node, std::optional<NodeId> remembered, Lease lease);
+  Result<NodeId> enter(const MemoryNodeRecord& node, std::optional<NodeId> remembered, Lease lease);
   Client& client() { return client_; }
 
  private:
@@ -79,8 +79,8 @@ class Registration {
     std::function<void(const Error& why)> failed;  // once for each row of failures
   };
   // `node.id` is not used.
-  Registration(const RegistryOptions& options, NodeRecord node, std::optional<NodeId> remembered,
-               Events events);
+  Registration(const RegistryOptions& options, MemoryNodeRecord node,
+               std::optional<NodeId> remembered, Events events);
   ~Registration();
   Registration(const Registration&) = delete;
   Registration& operator=(const Registration&) = delete;
@@ -95,7 +95,7 @@ class Registration {
   void note(const Status& attempted);
 
   Registry registry_;
-  const NodeRecord node_;
+  const MemoryNodeRecord node_;
   std::optional<NodeId> remembered_;
   const Events events_;
   Lease lease_ = 0;  // the thread's own, until it has ended

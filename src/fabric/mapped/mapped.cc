@@ -205,11 +205,11 @@ Status Cluster::stay(bool stays) {
   stays_.store(stays);
   Status all;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    Status told = usable(static_cast<NodeId>(i));
+    Status sent = usable(static_cast<NodeId>(i));
     Node& node = *nodes_[i];
     const base::MutexLock lock(node.mutex);
-    if (told) told = node.link->stay(stays, options_.timeout);
-    if (!told && all) all = told;
+    if (sent) sent = node.link->stay(stays, options_.timeout);
+    if (!sent && all) all = sent;
   }
   return all;
 }
@@ -297,9 +297,9 @@ class MappedFabric final : public Fabric {
 
   const Caps& caps() const override { return cluster_->caps(); }
   ClientId client() const override { return cluster_->client(); }
-  std::size_t node_count() const override { return cluster_->sizes().size(); }
-  std::uint64_t node_size(NodeId node) const override {
-    return node < node_count() ? cluster_->sizes()[node] : 0;
+  std::size_t memory_node_count() const override { return cluster_->sizes().size(); }
+  std::uint64_t memory_node_size(NodeId node) const override {
+    return node < memory_node_count() ? cluster_->sizes()[node] : 0;
   }
   Result<std::unique_ptr<Endpoint>> open_endpoint(task::Worker& worker) override {
     View view(cluster_);

@@ -58,10 +58,10 @@ bool has_masked_cas(ibv_context& device) {
                               answer.size()) != 0) {
     return false;
   }
-  return tells_masked_cas(std::span(answer).subspan<kHeadBytes, kAtomicCapsBytes>());
+  return reports_masked_cas(std::span(answer).subspan<kHeadBytes, kAtomicCapsBytes>());
 }
 
-bool tells_masked_cas(std::span<const std::byte, kAtomicCapsBytes> atomic_caps) {
+bool reports_masked_cas(std::span<const std::byte, kAtomicCapsBytes> atomic_caps) {
   // atomic_caps of mlx5_ifc.h, from bit 0x40: how words return, in two bits, 1 being the
   // processor's order; from 0x90: kinds, of which bit 2 is the masked ("extended")
   // compare-and-swap; from 0xb0: sizes that reliable queue pairs take, as powers of two.

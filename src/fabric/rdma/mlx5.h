@@ -33,7 +33,7 @@ namespace pando::fabric::rdma {
 bool has_masked_cas(ibv_context& device);
 // What it tells of its atomics (atomic_caps), read so.
 inline constexpr std::size_t kAtomicCapsBytes = 24;  // as far as they are looked at
-bool tells_masked_cas(std::span<const std::byte, kAtomicCapsBytes> atomic_caps);
+bool reports_masked_cas(std::span<const std::byte, kAtomicCapsBytes> atomic_caps);
 
 // A queue that takes requests of every kind; nullptr with errno where there is none to be had.
 std::unique_ptr<Queue> make_masked_queue(const Device& device, ibv_qp_init_attr_ex wanted);

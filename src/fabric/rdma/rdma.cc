@@ -148,13 +148,13 @@ class RdmaFabric final : public Fabric {
 
   const Caps& caps() const override { return shared_->caps; }
   ClientId client() const override { return shared_->cluster->client(); }
-  std::size_t node_count() const override { return shared_->cluster->sizes().size(); }
-  std::uint64_t node_size(NodeId node) const override {
+  std::size_t memory_node_count() const override { return shared_->cluster->sizes().size(); }
+  std::uint64_t memory_node_size(NodeId node) const override {
     const std::span<const std::uint64_t> sizes = shared_->cluster->sizes();
     return node < sizes.size() ? sizes[node] : 0;
   }
   bool may_grow() const override { return shared_->options.registry.has_value(); }
-  Status look_for_nodes() override { return shared_->cluster->look(); }
+  Status look_for_memory_nodes() override { return shared_->cluster->look(); }
   Result<std::unique_ptr<Endpoint>> open_endpoint(task::Worker& worker) override {
     return std::make_unique<RdmaEndpoint>(shared_, worker);
   }

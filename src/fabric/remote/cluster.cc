@@ -12,7 +12,7 @@ constexpr auto kBetweenLooks = std::chrono::milliseconds(500);
 
 // The first that a socket can reach, of another machine before this one's own. With TLS none of
 // this one's own: Unix sockets go without, and a record must not take it away.
-Result<wire::Place> reachable(const etcd::NodeRecord& record, bool tls) {
+Result<wire::Place> reachable(const etcd::MemoryNodeRecord& record, bool tls) {
   const auto remote = std::ranges::find_if_not(record.places, &wire::Place::local);
   if (remote != record.places.end()) return *remote;
   if (record.places.empty()) {
@@ -66,7 +66,7 @@ Status Cluster::open_registry() {
   registry_.emplace(*options_.registry);
   const std::string& name = options_.registry->cluster;
   std::optional<Error> left_out;
-  const auto records = registry_->nodes(&left_out);
+  const auto records = registry_->memory_nodes(&left_out);
   if (!records) return fail(explained(records.error(), *options_.registry, purpose_));
   if (records->empty()) {
     return fail(ErrorCode::kUnavailable,
@@ -84,7 +84,7 @@ Status Cluster::open_registry() {
   const base::MutexLock lock(look_mutex_);
   if (Status in = meet(records->front()); !in) return in;  // it gives the client its id
   // Whether the others are needed, the pool knows: it asks again for those.
-  for (const etcd::NodeRecord& record : *records) (void)meet(record);
+  for (const etcd::MemoryNodeRecord& record : *records) (void)meet(record);
   watcher_ = std::thread([this] { watch(); });
   return {};
 }
@@ -99,7 +99,7 @@ Result<wire::ControlLink> Cluster::connect(const wire::Place& place,
 
 // The first node gives the client its id; the others get to know it.
 Status Cluster::come_in(NodeId id, std::uint64_t life, const wire::Place& place) {
-  auto node = std::make_unique<Node>(id, life, place);
+  auto node = std::make_unique<MemoryNode>(id, life, place);
   Result<wire::ControlLink> link = connect(place, proof(*node, purpose_, true));
   if (!link && purpose_ == wire::Purpose::kRdma && link.error().code() == ErrorCode::kCorrupt) {
     return fail(ErrorCode::kIncompatible,
@@ -122,7 +122,7 @@ Status Cluster::come_in(NodeId id, std::uint64_t life, const wire::Place& place)
   } else if (!registry_) {
     caps_.onchip_bytes = std::min(caps_.onchip_bytes, welcome.onchip_bytes);
   }
-  Node& published = *node;
+  MemoryNode& published = *node;
   {
     const base::MutexLock lock(published.mutex);
     published.control.emplace(std::move(*link));
@@ -132,7 +132,7 @@ Status Cluster::come_in(NodeId id, std::uint64_t life, const wire::Place& place)
   return announce_stay(published);
 }
 
-Status Cluster::check_new(const Node& node, const wire::Welcome& welcome) const {
+Status Cluster::check_new(const MemoryNode& node, const wire::Welcome& welcome) const {
   for (const auto& other : nodes_) {
     if (other->life != node.life) continue;
     return fail(ErrorCode::kInvalidArgument,
@@ -150,7 +150,7 @@ Status Cluster::check_new(const Node& node, const wire::Welcome& welcome) const 
   return {};
 }
 
-void Cluster::publish(std::unique_ptr<Node> node, std::uint64_t bytes) {
+void Cluster::publish(std::unique_ptr<MemoryNode> node, std::uint64_t bytes) {
   const View* const before = view_.load();
   auto after = before != nullptr ? std::make_unique<View>(*before) : std::make_unique<View>();
   const std::size_t count = std::max<std::size_t>(after->sizes.size(), node->id + std::size_t{1});
@@ -168,16 +168,16 @@ void Cluster::publish(std::unique_ptr<Node> node, std::uint64_t bytes) {
 Status Cluster::look() {
   if (!registry_) return {};
   const base::MutexLock lock(look_mutex_);
-  const auto records = registry_->nodes();
+  const auto records = registry_->memory_nodes();
   if (!records) return fail(records.error());
   Status all;
-  for (const etcd::NodeRecord& record : *records) {
+  for (const etcd::MemoryNodeRecord& record : *records) {
     if (Status met = meet(record); !met && all) all = met;
   }
   return all;
 }
 
-Status Cluster::meet(const etcd::NodeRecord& record) {
+Status Cluster::meet(const etcd::MemoryNodeRecord& record) {
   const Result<wire::Place> place = reachable(record, options_.tls);
   if (!place) return fail(place.error());
   const auto known =
@@ -218,7 +218,7 @@ Cluster::~Cluster() {
   }
 }
 
-wire::Proof Cluster::proof(const Node& node, wire::Purpose purpose, bool joins) const {
+wire::Proof Cluster::proof(const MemoryNode& node, wire::Purpose purpose, bool joins) const {
   return {.client = client_,
           .generation = 0,
           .purpose = purpose,
@@ -227,7 +227,7 @@ wire::Proof Cluster::proof(const Node& node, wire::Purpose purpose, bool joins) 
 }
 
 wire::ClientHandshake Cluster::handshake(NodeId id, std::uint32_t generation) {
-  wire::Proof wanted = proof(node(id), purpose_, false);
+  wire::Proof wanted = proof(memory_node(id), purpose_, false);
   wanted.generation = generation;
   return {options_.key, options_.cluster, wanted};
 }
@@ -235,7 +235,7 @@ wire::ClientHandshake Cluster::handshake(NodeId id, std::uint32_t generation) {
 Status Cluster::stay(bool stays) {
   stays_.store(stays);  // nodes that come later are told when they come
   Status all;
-  for (Node* const node : view_.load()->nodes) {
+  for (MemoryNode* const node : view_.load()->nodes) {
     if (node == nullptr) continue;
     if (Status sent = announce_stay(*node); !sent && all) all = sent;
   }
@@ -243,7 +243,7 @@ Status Cluster::stay(bool stays) {
 }
 
 // Whether the client stays, unless the node knows.
-Status Cluster::announce_stay(Node& node) {
+Status Cluster::announce_stay(MemoryNode& node) {
   const base::MutexLock lock(node.mutex);
   const bool stays = stays_.load();
   if (node.announced == stays) return {};
@@ -253,7 +253,7 @@ Status Cluster::announce_stay(Node& node) {
   return sent;
 }
 
-Status Cluster::send_stay(Node& node, bool stays) {
+Status Cluster::send_stay(MemoryNode& node, bool stays) {
   Status sent;
   if (node.control) sent = node.control->stay(stays, options_.timeout);
   if (node.control && (sent || sent.error().code() != ErrorCode::kUnavailable)) return sent;

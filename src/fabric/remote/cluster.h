@@ -24,9 +24,9 @@ namespace pando::fabric::remote {
 
 class Cluster {
  public:
-  class Node {
+  class MemoryNode {
    public:
-    Node(NodeId number, std::uint64_t known_life, wire::Place at)
+    MemoryNode(NodeId number, std::uint64_t known_life, wire::Place at)
         : id(number), life(known_life), place_(std::move(at)) {}
     // Where it is, as far as known.
     wire::Place place() const {
@@ -68,7 +68,7 @@ class Cluster {
   // see nodes that have come.
   std::span<const std::uint64_t> sizes() const { return view_.load()->sizes; }
   // REQUIRES: sizes()[id] is not 0.
-  Node& node(NodeId id) {
+  MemoryNode& memory_node(NodeId id) {
     const View* const view = view_.load();
     assert(id < view->nodes.size() && view->nodes[id] != nullptr);
     return *view->nodes[id];
@@ -78,14 +78,14 @@ class Cluster {
   wire::ClientHandshake handshake(NodeId id, std::uint32_t generation);
   // Fabric::stay().
   Status stay(bool stays);
-  // Fabric::look_for_nodes().
+  // Fabric::look_for_memory_nodes().
   Status look();
 
  private:
   // What is known of all nodes. Replaced when there is more, never changed.
   struct View {
     std::vector<std::uint64_t> sizes;
-    std::vector<Node*> nodes;
+    std::vector<MemoryNode*> nodes;
   };
 
   Cluster(const Options& options, wire::Purpose purpose, const Caps& caps, Inspect inspect)
@@ -95,13 +95,13 @@ class Cluster {
   Status open_registry();
   Status come_in(NodeId id, std::uint64_t life, const wire::Place& place)
       PANDO_REQUIRES(look_mutex_);
-  Status meet(const etcd::NodeRecord& record) PANDO_REQUIRES(look_mutex_);
-  Status check_new(const Node& node, const wire::Welcome& welcome) const
+  Status meet(const etcd::MemoryNodeRecord& record) PANDO_REQUIRES(look_mutex_);
+  Status check_new(const MemoryNode& node, const wire::Welcome& welcome) const
       PANDO_REQUIRES(look_mutex_);
-  void publish(std::unique_ptr<Node> node, std::uint64_t bytes) PANDO_REQUIRES(look_mutex_);
-  Status announce_stay(Node& node);
-  Status send_stay(Node& node, bool stays) PANDO_REQUIRES(node.mutex);
-  wire::Proof proof(const Node& node, wire::Purpose purpose, bool joins) const;
+  void publish(std::unique_ptr<MemoryNode> node, std::uint64_t bytes) PANDO_REQUIRES(look_mutex_);
+  Status announce_stay(MemoryNode& node);
+  Status send_stay(MemoryNode& node, bool stays) PANDO_REQUIRES(node.mutex);
+  wire::Proof proof(const MemoryNode& node, wire::Purpose purpose, bool joins) const;
   void watch();
 
   const Options options_;
@@ -116,7 +116,7 @@ class Cluster {
 
   base::Mutex look_mutex_;  // held by who comes in at a new node
   // In the order in which they came.
-  std::vector<std::unique_ptr<Node>> nodes_ PANDO_GUARDED_BY(look_mutex_);
+  std::vector<std::unique_ptr<MemoryNode>> nodes_ PANDO_GUARDED_BY(look_mutex_);
   // All there ever were: readers need no lock.
   std::vector<std::unique_ptr<const View>> views_ PANDO_GUARDED_BY(look_mutex_);
   std::atomic<const View*> view_{nullptr};

@@ -59,7 +59,7 @@ class LinkedEndpoint : public Endpoint, protected Link::Owner {
   void close_links() { links_.clear(); }
 
  private:
-  std::span<const std::uint64_t> node_sizes() const override { return cluster_->sizes(); }
+  std::span<const std::uint64_t> memory_node_sizes() const override { return cluster_->sizes(); }
   bool post(Batch& batch) override;
   std::optional<Error> too_long(const Batch& batch) const;
   void cut(const Batch& batch, Flight& flight);

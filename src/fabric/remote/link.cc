@@ -36,7 +36,7 @@ bool has_atomic(const Batch& batch, std::span<const std::uint32_t> verbs) {
 }  // namespace
 
 std::string Link::name() const {
-  return fmt::format("memory node {} at {}", id_, cluster_.node(id_).place().to_string());
+  return fmt::format("memory node {} at {}", id_, cluster_.memory_node(id_).place().to_string());
 }
 
 // A connection that nobody has used for a while may have ended: better to know before anything is
@@ -157,7 +157,7 @@ task::Duration Link::between_attempts() const {
 void Link::connect(task::TimePoint now) {
   if (now < connect_from_) return;
   connect_from_ = now + between_attempts();
-  Cluster::Node& node = cluster_.node(id_);
+  Cluster::MemoryNode& node = cluster_.memory_node(id_);
   Result<wire::Socket> socket = wire::begin_connect(node.place(), cluster_.tls(),
                                                     *cluster_.options().network, &owner_.worker());
   if (!socket) {
@@ -245,7 +245,7 @@ void Link::lost(const Error& error) {
   if (sent_.empty()) return;
   // Before anyone hears of it: what comes afterwards goes by a newer generation.
   std::uint32_t old = generation_;
-  cluster_.node(id_).generation.compare_exchange_strong(old, old + 1);
+  cluster_.memory_node(id_).generation.compare_exchange_strong(old, old + 1);
   owner_.left_in_doubt(id_);
   std::deque<NodeBatch> sent = std::exchange(sent_, {});
   for (NodeBatch& node_batch : sent) {

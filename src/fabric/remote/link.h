@@ -131,7 +131,7 @@ class Link {
     std::uint64_t tag = 0;
   };
 
-  bool renewed() const { return generation_ != cluster_.node(id_).generation.load(); }
+  bool renewed() const { return generation_ != cluster_.memory_node(id_).generation.load(); }
   task::Duration between_attempts() const;
   void look_again(task::TimePoint now);
   void connect(task::TimePoint now);

@@ -207,7 +207,7 @@ class SimEndpoint final : public Endpoint {
  private:
   void abandon_all();
   Task<void> wait_until(Time when);
-  std::span<const std::uint64_t> node_sizes() const override {
+  std::span<const std::uint64_t> memory_node_sizes() const override {
     return std::span(cluster_->sizes).first(client_.known_nodes);
   }
   bool post(Batch& batch) override;

@@ -22,9 +22,9 @@ class SimFabric final : public Fabric {
 
   const Caps& caps() const override { return cluster_->caps; }
   ClientId client() const override { return client_.id; }
-  std::size_t node_count() const override { return client_.known_nodes; }
-  std::uint64_t node_size(NodeId node) const override {
-    return node < node_count() ? cluster_->sizes[node] : 0;
+  std::size_t memory_node_count() const override { return client_.known_nodes; }
+  std::uint64_t memory_node_size(NodeId node) const override {
+    return node < memory_node_count() ? cluster_->sizes[node] : 0;
   }
   Result<std::unique_ptr<Endpoint>> open_endpoint(task::Worker& worker) override {
     if (&worker.clock() != &cluster_->engine) {
@@ -38,7 +38,7 @@ class SimFabric final : public Fabric {
   }
   task::Clock& clock() override { return cluster_->engine; }
   bool may_grow() const override { return cluster_->grows; }
-  Status look_for_nodes() override {
+  Status look_for_memory_nodes() override {
     client_.known_nodes = cluster_->nodes.size();
     return {};
   }
@@ -188,7 +188,7 @@ void Simulation::cut_link(ClientId id, NodeId node, Time for_time) {
   cluster_->network->break_link(client, node);
 }
 
-void Simulation::stop_node(NodeId id, Time for_time, bool lose_memory) {
+void Simulation::stop_memory_node(NodeId id, Time for_time, bool lose_memory) {
   MemoryNode& node = cluster_->nodes[id];
   if (!node.up) return;
   node.up = false;
@@ -214,7 +214,7 @@ bool Simulation::nothing_under_way(ClientId id) const {
   return client.flights == nullptr && !cluster_->network->haunts(client);
 }
 
-std::optional<NodeId> Simulation::busy_node(ClientId id) const {
+std::optional<NodeId> Simulation::busy_memory_node(ClientId id) const {
   for (const Flight* flight = cluster_->find(id)->flights; flight != nullptr;
        flight = flight->next) {
     for (const Verb& verb : flight->batch->verbs()) {

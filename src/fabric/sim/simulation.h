@@ -156,7 +156,7 @@ class Simulation {
                            std::function<void()> action);
   // No verb gets through, and the outcome of those under way is unknown.
   virtual void cut_link(ClientId client, NodeId node, Time time);
-  virtual void stop_node(NodeId node, Time time, bool lose_memory);
+  virtual void stop_memory_node(NodeId node, Time time, bool lose_memory);
   // A further memory node, which clients notice within that time. REQUIRES: SimOptions::grows.
   virtual void add_memory_node(Time noticed_within);
   virtual std::size_t memory_nodes() const;
@@ -168,7 +168,7 @@ class Simulation {
   // on.
   virtual bool nothing_under_way(ClientId client) const;
   // A memory node where the client has a WRITE or an atomic under way, if there is any.
-  virtual std::optional<NodeId> busy_node(ClientId client) const;
+  virtual std::optional<NodeId> busy_memory_node(ClientId client) const;
   // Something of the client may yet take effect that it does not wait for any more.
   virtual bool haunts(ClientId client) const;
 

@@ -84,7 +84,7 @@ class TcpSimulation final : public Simulation, private EventHandler, private rem
   void cut_link(ClientId id, NodeId node, Time for_time) override {
     strike(*clients_.at(id).machine, *nodes_[node].machine, for_time);
   }
-  void stop_node(NodeId id, Time for_time, bool lose_memory) override;
+  void stop_memory_node(NodeId id, Time for_time, bool lose_memory) override;
   // Lists of memory nodes stay as they are.
   void add_memory_node(Time /*noticed_within*/) override {}
   std::size_t memory_nodes() const override { return nodes_.size(); }
@@ -95,7 +95,9 @@ class TcpSimulation final : public Simulation, private EventHandler, private rem
     return client.batches == 0 && !network_.anything_from(*client.machine);
   }
   // Of segments it is not known here whether they hold verbs: neither can be told.
-  std::optional<NodeId> busy_node(ClientId /*client*/) const override { return std::nullopt; }
+  std::optional<NodeId> busy_memory_node(ClientId /*client*/) const override {
+    return std::nullopt;
+  }
   bool haunts(ClientId /*client*/) const override { return false; }
   void visit(std::uint64_t steps) override;
   std::vector<std::string> left_behind() override;
@@ -223,7 +225,7 @@ void TcpSimulation::happen(const Event& event) {
   turn_at(number, node.look_at);
 }
 
-void TcpSimulation::stop_node(NodeId id, Time for_time, bool lose_memory) {
+void TcpSimulation::stop_memory_node(NodeId id, Time for_time, bool lose_memory) {
   Node& node = nodes_[id];
   if (node.server == nullptr) return;
   // Its process may have been stopped for a while; or it ends; or its machine does.

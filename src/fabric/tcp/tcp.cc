@@ -39,13 +39,13 @@ class TcpFabric final : public Fabric {
 
   const Caps& caps() const override { return cluster_->caps(); }
   ClientId client() const override { return cluster_->client(); }
-  std::size_t node_count() const override { return cluster_->sizes().size(); }
-  std::uint64_t node_size(NodeId node) const override {
+  std::size_t memory_node_count() const override { return cluster_->sizes().size(); }
+  std::uint64_t memory_node_size(NodeId node) const override {
     const std::span<const std::uint64_t> sizes = cluster_->sizes();
     return node < sizes.size() ? sizes[node] : 0;
   }
   bool may_grow() const override { return cluster_->options().registry.has_value(); }
-  Status look_for_nodes() override { return cluster_->look(); }
+  Status look_for_memory_nodes() override { return cluster_->look(); }
   Result<std::unique_ptr<Endpoint>> open_endpoint(task::Worker& worker) override {
     return std::make_unique<TcpEndpoint>(cluster_, worker);
   }

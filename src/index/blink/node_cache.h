@@ -232,14 +232,14 @@ class NodeCache final : public pool::Cache {
   }
 
   Table* make_table(std::size_t count) {
-    if (!compute_node_.budget().try_take(pool::Part::kNodeCache, Table::bytes(count)))
+    if (!compute_node_.budget().try_take(pool::BudgetUse::kNodeCache, Table::bytes(count)))
       return nullptr;
     table_bytes_.store(Table::bytes(count), std::memory_order_relaxed);
     return std::make_unique<Table>(compute_node_.budget(), count).release();
   }
   static void free_table(Table* table) {
     const std::unique_ptr<Table> freed(table);
-    table->budget.give_back(pool::Part::kNodeCache, Table::bytes(table->buckets.size()));
+    table->budget.give_back(pool::BudgetUse::kNodeCache, Table::bytes(table->buckets.size()));
   }
 
   // --- Eviction ---
@@ -250,7 +250,7 @@ class NodeCache final : public pool::Cache {
 
   bool make_room(std::size_t bytes) {
     for (int tries = 0; tries < 4; ++tries) {
-      if (compute_node_.budget().try_take(pool::Part::kNodeCache, bytes)) return true;
+      if (compute_node_.budget().try_take(pool::BudgetUse::kNodeCache, bytes)) return true;
       evict_some(bytes);
       compute_node_.limbo().collect();
     }
@@ -290,7 +290,7 @@ class NodeCache final : public pool::Cache {
     });
   }
   static void free_accounted(CacheNode* node) {
-    node->budget->give_back(pool::Part::kNodeCache, node->bytes());
+    node->budget->give_back(pool::BudgetUse::kNodeCache, node->bytes());
     CacheNode::free_node(node);
   }
 

@@ -22,10 +22,10 @@ LineNumbers LineNumbers::of(const fabric::Fabric& fabric) {
   if (fabric.may_grow()) {
     return {.memory_node_bits = std::bit_width(fabric::Fabric::kMaxGrown - 1), .bits = 64};
   }
-  const std::size_t memory_nodes = fabric.node_count();
+  const std::size_t memory_nodes = fabric.memory_node_count();
   std::uint64_t size = 0;
   for (std::size_t i = 0; i < memory_nodes; ++i) {
-    size = std::max(size, fabric.node_size(static_cast<fabric::NodeId>(i)));
+    size = std::max(size, fabric.memory_node_size(static_cast<fabric::NodeId>(i)));
   }
   LineNumbers lines;
   lines.memory_node_bits = static_cast<unsigned>(std::bit_width(memory_nodes - 1));
@@ -41,7 +41,7 @@ Hotspots::Hotspots(pool::Budget& budget, pool::Limbo& limbo, LineNumbers lines, 
   bytes = std::min<std::uint64_t>(bytes, budget_.limit() - used);
   if (bytes < kLeastBytes) return;
   const std::size_t buckets = (bytes - sizeof(Table)) / sizeof(Bucket);
-  if (!budget_.try_take(pool::Part::kIndexTables, Table::bytes(buckets))) return;
+  if (!budget_.try_take(pool::BudgetUse::kIndexTables, Table::bytes(buckets))) return;
   bytes_ = Table::bytes(buckets);
   table_ = std::make_unique<Table>(budget_, buckets).release();
   budget_.add(*this, true);
@@ -54,7 +54,7 @@ Hotspots::~Hotspots() {
 
 void Hotspots::free_table(Table* table) {
   const std::unique_ptr<Table> freed(table);
-  table->budget.give_back(pool::Part::kIndexTables, Table::bytes(table->buckets.size()));
+  table->budget.give_back(pool::BudgetUse::kIndexTables, Table::bytes(table->buckets.size()));
 }
 
 std::uint64_t Hotspots::shrink(std::uint64_t) {

@@ -28,12 +28,12 @@ bool same(Key a, Key b) {
 
 Combined::Combined(pool::ComputeNode& node, std::unique_ptr<Tree> tree)
     : node_(node), tree_(std::move(tree)), buckets_(std::make_unique<Bucket[]>(kBuckets)) {
-  node_.budget().take(pool::Part::kIndexTables, kBuckets * sizeof(Bucket));
+  node_.budget().take(pool::BudgetUse::kIndexTables, kBuckets * sizeof(Bucket));
 }
 
 Combined::~Combined() {
   for (std::size_t i = 0; i < kBuckets; ++i) assert(buckets_[i].leaders == nullptr);
-  node_.budget().give_back(pool::Part::kIndexTables, kBuckets * sizeof(Bucket));
+  node_.budget().give_back(pool::BudgetUse::kIndexTables, kBuckets * sizeof(Bucket));
 }
 
 Combined::Member** Combined::Bucket::find(const Member& member) {
@@ -174,7 +174,7 @@ Task<void> Combined::execute(Operation& op, Member& leader) {
 
 void Combined::serve(Member& leader, const Status& outcome, std::string_view found, bool written) {
   const bool shared = outcome || outcome.error().code() == ErrorCode::kNotFound;
-  const auto settle = [&](Member& member, bool own) {
+  const auto end_member = [&](Member& member, bool own) {
     if (!shared && !own) return Role::kAlone;
     member.outcome = outcome;
     return Role::kDone;
@@ -183,7 +183,7 @@ void Combined::serve(Member& leader, const Status& outcome, std::string_view fou
   const base::MutexLock lock(in.mutex);
   for (Member* each = std::exchange(leader.served, nullptr); each != nullptr;) {
     Member* const member = std::exchange(each, each->next);
-    const Role role = settle(*member, written && member->being_written);
+    const Role role = end_member(*member, written && member->being_written);
     if (role == Role::kDone) {
       if (outcome && !member->write) member->found = found;
       (member->write ? shared_writes_ : shared_reads_).fetch_add(1, std::memory_order_relaxed);
@@ -191,7 +191,7 @@ void Combined::serve(Member& leader, const Status& outcome, std::string_view fou
     end(*member, role);
   }
   pass_on(in, leader);
-  leader.role = settle(leader, !written || leader.being_written);
+  leader.role = end_member(leader, !written || leader.being_written);
   leader.listed = false;
 }
 

@@ -25,7 +25,7 @@ void give_up(pool::FreshBlock& block, const Status& status) {
 
 Task<Result<PreparedItem>> prepare_item(Operation& op, std::string_view key,
                                         std::string_view value) {
-  pool::Allocator& allocator = op.node().allocator();
+  pool::Allocator& allocator = op.compute_node().allocator();
   const Result<pool::Block> block = co_await allocator.allocate(
       op, pool::BlockKind::kItem, pool::item_bytes(key.size(), value.size()));
   if (!block) co_return fail(block.error());
@@ -108,7 +108,7 @@ Task<Status> retire_item(Operation& op, pool::ItemPointer pointer) {
 Task<Status> retire_items(Operation& op, std::span<const pool::ItemPointer> pointers) {
   const Result<std::vector<pool::Block>> blocks = co_await item_blocks(op, pointers);
   if (!blocks) co_return fail(blocks.error());
-  for (const pool::Block& block : *blocks) op.node().allocator().retire(block);
+  for (const pool::Block& block : *blocks) op.compute_node().allocator().retire(block);
   co_return Status{};
 }
 

@@ -37,10 +37,10 @@ NodeLock::~NodeLock() {
 
 NodeLocks::NodeLocks(pool::ComputeNode& compute_node, const LockOptions& options)
     : compute_node_(compute_node), options_(options) {
-  compute_node_.budget().take(pool::Part::kLockTable, bytes());
+  compute_node_.budget().take(pool::BudgetUse::kLockTable, bytes());
 }
 
-NodeLocks::~NodeLocks() { compute_node_.budget().give_back(pool::Part::kLockTable, bytes()); }
+NodeLocks::~NodeLocks() { compute_node_.budget().give_back(pool::BudgetUse::kLockTable, bytes()); }
 
 fabric::Address NodeLocks::word_for(fabric::Address node) const {
   if (!options_.on_chip) return node;

@@ -23,11 +23,11 @@ constexpr std::size_t kConfigurations = 300'000;
 
 }  // namespace
 
-void Inspection::inspect(const std::function<Node*()>& newcomer) {
+void Inspection::inspect(const std::function<ComputeNode*()>& newcomer) {
   if (outcome_.failed()) return;
-  wait_until_buried();
+  wait_until_declared_dead();
   add_up_counts();
-  Node* const inspector = lost_memory_ ? survivor() : newcomer();
+  ComputeNode* const inspector = lost_memory_ ? survivor() : newcomer();
   if (inspector == nullptr) return check_history();
   look_at_all(*inspector);
   // A newcomer, alone, learns only now whose locks may be left because they died.
@@ -39,14 +39,14 @@ void Inspection::inspect(const std::function<Node*()>& newcomer) {
 }
 
 // The dead are found out, and faults that are still to come have come and gone.
-void Inspection::wait_until_buried() {
+void Inspection::wait_until_declared_dead() {
   let_time_pass(kBuried);
   while (simulation_->time() < last_fault_ + kBuried) let_time_pass(kLeaseTime);
   faults_over_ = true;
 }
 
 void Inspection::add_up_counts() {
-  for (const Node& node : nodes_) {
+  for (const ComputeNode& node : nodes_) {
     if (node.index) outcome_.coverage.add_index_counts(node.index->stats().counts);
     for (const Crew& crew : node.crews) {
       outcome_.coverage.retries += crew.worker.counters().retries;
@@ -56,7 +56,7 @@ void Inspection::add_up_counts() {
 
 // ---- Looking
 
-void Inspection::look_at_all(Node& inspector) {
+void Inspection::look_at_all(ComputeNode& inspector) {
   RecordedIndex& view = inspector.views.emplace_back(*inspector.index, recorder_, inspector.client);
   for (const OwnedKey& key : requests_.universe())
     look(inspector, view, {.kind = RequestKind::kGet, .key = key});
@@ -73,7 +73,7 @@ void Inspection::look_at_all(Node& inspector) {
   look_through(inspector, view);
 }
 
-void Inspection::look_through(const Node& inspector, RecordedIndex& view) {
+void Inspection::look_through(const ComputeNode& inspector, RecordedIndex& view) {
   constexpr std::size_t kPart = 1000;
   for (std::size_t i = 0; i < requests_.universe().size(); i += kPart) {
     look(inspector, view,
@@ -81,7 +81,7 @@ void Inspection::look_through(const Node& inspector, RecordedIndex& view) {
   }
 }
 
-void Inspection::look(const Node& inspector, RecordedIndex& view, const Request& request) {
+void Inspection::look(const ComputeNode& inspector, RecordedIndex& view, const Request& request) {
   note_ends();
   RequestSpan span(observer_, *simulation_, inspector.client, view, request);
   if (request.kind == RequestKind::kGet) span.end(view.get(request.key));
@@ -91,8 +91,8 @@ void Inspection::look(const Node& inspector, RecordedIndex& view, const Request&
     span.end(view.scan(requests_.universe(), request.key, request.limit));
 }
 
-Inspection::Node* Inspection::survivor() {
-  for (Node& node : nodes_) {
+Inspection::ComputeNode* Inspection::survivor() {
+  for (ComputeNode& node : nodes_) {
     if (!node.absent() && !simulation_->is_fenced(node.client)) return &node;
   }
   return nullptr;
@@ -100,7 +100,7 @@ Inspection::Node* Inspection::survivor() {
 
 // ---- Judging
 
-void Inspection::check_structure(Node& node) {
+void Inspection::check_structure(ComputeNode& node) {
   if (const Status sound = node.index->check(); !sound) {
     problem("the structure: " + sound.error().message());
   }
@@ -120,7 +120,7 @@ void Inspection::check_history() {
 }
 
 void Inspection::check_fences() {
-  for (const Node& node : nodes_) {
+  for (const ComputeNode& node : nodes_) {
     if (node.struck || !simulation_->is_fenced(node.client)) continue;
     problem(fmt::format("compute node {} was taken for dead, though nothing had happened to it",
                         node.client));
@@ -129,8 +129,8 @@ void Inspection::check_fences() {
 
 // ---- Counting memory
 
-void Inspection::check_leaks(Node& inspector) {
-  for (Node& node : nodes_) {
+void Inspection::check_leaks(ComputeNode& inspector) {
+  for (ComputeNode& node : nodes_) {
     if (node.absent()) continue;
     dismiss_all(node);
     node.index.reset();
@@ -156,15 +156,15 @@ void Inspection::check_leaks(Node& inspector) {
   count_memory(inspector);
 }
 
-void Inspection::count_memory(Node& inspector) {
+void Inspection::count_memory(ComputeNode& inspector) {
   let_time_pass(kBuried);  // what the dead held free is given back
   std::vector<const pool::Allocator*> living;
-  for (const Node& node : nodes_) {
+  for (const ComputeNode& node : nodes_) {
     if (node.absent() || simulation_->is_fenced(node.client)) continue;
     living.push_back(&node.allocator());
   }
   if (short_of_memory()) {  // all that there is
-    api::Internals::of(*inspector.pool).node.recycler().request();
+    api::Internals::of(*inspector.pool).compute_node.recycler().request();
     let_time_pass(4 * kLeaseTime);
   }
   const auto count = [&] {
@@ -194,11 +194,13 @@ void Inspection::count_memory(Node& inspector) {
 }
 
 void Inspection::add_up_recyclings() {
-  for (const Node& node : nodes_) {
+  for (const ComputeNode& node : nodes_) {
     outcome_.coverage.recovered_blocks += node.pool ? node.allocator().recovered() : node.recovered;
     if (node.pool) {
-      outcome_.coverage.recyclings += api::Internals::of(*node.pool).node.recycler().rounds();
-      outcome_.coverage.recycled_chunks += api::Internals::of(*node.pool).node.recycler().chunks();
+      outcome_.coverage.recyclings +=
+          api::Internals::of(*node.pool).compute_node.recycler().rounds();
+      outcome_.coverage.recycled_chunks +=
+          api::Internals::of(*node.pool).compute_node.recycler().chunks();
     }
   }
 }
@@ -217,12 +219,13 @@ std::string Inspection::Losses::describe() const {
 
 Inspection::Losses Inspection::may_be_lost() const {
   Losses losses;
-  for (const Node& node : nodes_) losses.unlisted += node.left_behind ? *node.left_behind : 0;
+  for (const ComputeNode& node : nodes_)
+    losses.unlisted += node.left_behind ? *node.left_behind : 0;
   if (!lossy()) return losses;
   losses.in_hand = allocated() - std::min(allocated(), freed());
   losses.unknown = watch_.unknown_takings();
   losses.ledgers = watch_.unknown_ledgers();
-  for (const Node& node : nodes_) {
+  for (const ComputeNode& node : nodes_) {
     if (!node.held && !simulation_->is_fenced(node.client)) continue;
     ++losses.dead;
     losses.held += node.pool ? held_bytes(node.allocator()) : node.held_bytes;
@@ -245,13 +248,14 @@ bool Inspection::unbalanced() const {
 
 std::uint64_t Inspection::allocated() const {
   std::uint64_t sum = 0;
-  for (const Node& node : nodes_) sum += node.pool ? node.allocator().allocated() : node.allocated;
+  for (const ComputeNode& node : nodes_)
+    sum += node.pool ? node.allocator().allocated() : node.allocated;
   return sum;
 }
 
 std::uint64_t Inspection::freed() const {
   std::uint64_t sum = 0;
-  for (const Node& node : nodes_) sum += node.pool ? node.allocator().freed() : node.freed;
+  for (const ComputeNode& node : nodes_) sum += node.pool ? node.allocator().freed() : node.freed;
   return sum;
 }
 

@@ -15,7 +15,7 @@ class Inspection : protected Run {
   using Run::Run;
 
   // `newcomer` comes in as a compute node that was not there before; null where it cannot.
-  void inspect(const std::function<Node*()>& newcomer);
+  void inspect(const std::function<ComputeNode*()>& newcomer);
 
  private:
   // What may be lost (allocator.h): what operations had in hand that were cut short or whose
@@ -32,22 +32,22 @@ class Inspection : protected Run {
     std::string describe() const;
   };
 
-  void wait_until_buried();
+  void wait_until_declared_dead();
   void add_up_counts();
-  void look_at_all(Node& inspector);
+  void look_at_all(ComputeNode& inspector);
   // All keys, in parts that do not take longer than an operation may.
-  void look_through(const Node& inspector, RecordedIndex& view);
+  void look_through(const ComputeNode& inspector, RecordedIndex& view);
   // By a plain call.
-  void look(const Node& inspector, RecordedIndex& view, const Request& request);
-  Node* survivor();
+  void look(const ComputeNode& inspector, RecordedIndex& view, const Request& request);
+  ComputeNode* survivor();
 
-  void check_structure(Node& node);
+  void check_structure(ComputeNode& node);
   void check_history();
   void check_fences();
   // Blocks that only the dead knew of are lost; none may be freed twice.
-  void check_leaks(Node& inspector);
+  void check_leaks(ComputeNode& inspector);
   // With the index gone, all memory is free, once, but for what faults may cost.
-  void count_memory(Node& inspector);
+  void count_memory(ComputeNode& inspector);
   void add_up_recyclings();
 
   Losses may_be_lost() const;

@@ -89,15 +89,15 @@ class Bits {
 
 // What has been done and what the register holds after it.
 struct Configuration {
-  std::size_t settled = 0;  // definite steps before this one are all done
-  Bits done;                // bit i: definite step settled + i is done
-  Bits unknown_done;        // bit i: unknown step i is done
+  std::size_t first_open = 0;  // definite steps before this one are all done
+  Bits done;                   // bit i: definite step first_open + i is done
+  Bits unknown_done;           // bit i: unknown step i is done
   std::uint64_t latest =
       0;  // invocation among those done: what ended before it cannot come any more
   ValueId state = kAbsent;
 
   std::vector<std::uint64_t> identity(ValueId shown_state) const {
-    std::vector<std::uint64_t> words{settled, shown_state, done.words().size()};
+    std::vector<std::uint64_t> words{first_open, shown_state, done.words().size()};
     words.insert(words.end(), done.words().begin(), done.words().end());
     words.insert(words.end(), unknown_done.words().begin(), unknown_done.words().end());
     return words;
@@ -187,8 +187,8 @@ class RegisterSearch {
   }
 
   static bool any_left(const Configuration& at, const std::vector<std::size_t>& steps) {
-    for (std::size_t k = steps.size(); k > 0 && steps[k - 1] >= at.settled; --k) {
-      if (!at.done.test(steps[k - 1] - at.settled)) return true;
+    for (std::size_t k = steps.size(); k > 0 && steps[k - 1] >= at.first_open; --k) {
+      if (!at.done.test(steps[k - 1] - at.first_open)) return true;
     }
     return false;
   }
@@ -224,9 +224,9 @@ class RegisterSearch {
   // that is not done yet ended before it began.
   std::uint64_t horizon(const Configuration& at) const {
     std::uint64_t first_response = Operation::kNever;
-    for (std::size_t i = at.settled; i < definite_.size(); ++i) {
+    for (std::size_t i = at.first_open; i < definite_.size(); ++i) {
       if (definite_[i].invoked > first_response) break;
-      if (!at.done.test(i - at.settled)) {
+      if (!at.done.test(i - at.first_open)) {
         first_response = std::min(first_response, definite_[i].responded);
       }
     }
@@ -235,10 +235,10 @@ class RegisterSearch {
 
   void mark_done(Configuration& at, std::size_t i) const {
     at.latest = std::max(at.latest, definite_[i].invoked);
-    at.done.set(i - at.settled);
+    at.done.set(i - at.first_open);
     std::size_t passed = 0;
     while (at.done.test(passed)) ++passed;
-    at.settled += passed;
+    at.first_open += passed;
     at.done.drop_front(passed);
   }
 
@@ -247,8 +247,9 @@ class RegisterSearch {
   bool do_harmless(Configuration& at) const {
     const std::uint64_t until = std::min(horizon(at), first_end(at));
     bool any = false;
-    for (std::size_t i = at.settled; i < definite_.size() && definite_[i].invoked <= until; ++i) {
-      if (i < at.settled || at.done.test(i - at.settled)) continue;
+    for (std::size_t i = at.first_open; i < definite_.size() && definite_[i].invoked <= until;
+         ++i) {
+      if (i < at.first_open || at.done.test(i - at.first_open)) continue;
       if (!never_changes_state(definite_[i]) || !apply(definite_[i], at.state)) continue;
       mark_done(at, i);
       any = true;
@@ -260,7 +261,7 @@ class RegisterSearch {
   bool enter(Configuration at) {
     while (do_harmless(at)) {
     }
-    if (at.settled == definite_.size()) return true;
+    if (at.first_open == definite_.size()) return true;
     // Present values that no get will ask for are all the same.
     const ValueId shown = at.state == kAbsent || read_later(at, at.state) ? at.state : kUnreadValue;
     if (!visited_.insert(at.identity(shown)).second) return false;
@@ -282,8 +283,9 @@ class RegisterSearch {
     const bool keep = needed_for_ever(at, at.state);
     const std::uint64_t until = horizon(at);
     // Those that fit and change nothing have been done, but for those that cut something off.
-    for (std::size_t i = at.settled; i < definite_.size() && definite_[i].invoked <= until; ++i) {
-      if (at.done.test(i - at.settled)) continue;
+    for (std::size_t i = at.first_open; i < definite_.size() && definite_[i].invoked <= until;
+         ++i) {
+      if (at.done.test(i - at.first_open)) continue;
       if (keep && !never_changes_state(definite_[i])) continue;
       if (apply(definite_[i], at.state)) node.definite_choices.push_back(i);
     }
@@ -319,7 +321,7 @@ class RegisterSearch {
   }
 
   void note_progress(const Configuration& at) {
-    if (furthest_ && at.settled < furthest_->settled) return;
+    if (furthest_ && at.first_open < furthest_->first_open) return;
     furthest_ = at;
   }
 
@@ -329,19 +331,20 @@ class RegisterSearch {
   }
 
   Verdict refuted() const {
-    std::string text = "no legal order; the longest one settles " +
-                       std::to_string(furthest_->settled) + " of " +
+    std::string text = "no legal order; the longest one has " +
+                       std::to_string(furthest_->first_open) + " of " +
                        std::to_string(definite_.size()) + " operations and leaves the key " +
                        describe(furthest_->state) + "; then none of these fits:\n";
     const std::uint64_t until = horizon(*furthest_);
-    for (std::size_t i = furthest_->settled; i < definite_.size() && definite_[i].invoked <= until;
-         ++i) {
-      if (furthest_->done.test(i - furthest_->settled)) continue;
+    for (std::size_t i = furthest_->first_open;
+         i < definite_.size() && definite_[i].invoked <= until; ++i) {
+      if (furthest_->done.test(i - furthest_->first_open)) continue;
       text += "  " + to_string(*definite_[i].source) + "\n";
     }
     text += "just before:\n";
-    const std::size_t first = furthest_->settled - std::min<std::size_t>(furthest_->settled, 8);
-    for (std::size_t i = first; i < furthest_->settled; ++i) {
+    const std::size_t first =
+        furthest_->first_open - std::min<std::size_t>(furthest_->first_open, 8);
+    for (std::size_t i = first; i < furthest_->first_open; ++i) {
       text += "  " + to_string(*definite_[i].source) + "\n";
     }
     return {Verdict::Kind::kNotLinearizable, std::move(text)};

@@ -10,8 +10,8 @@
 // quick:
 //  1. An operation that leaves the state as it is and fits it (a get, a refused insert) is done as
 //     soon as it may be. Doing it later can never be better, so the search branches on writes only.
-//  2. Operations that ended long ago cost nothing: a configuration is where the settled past ends,
-//     plus a few bits for the operations that overlap there.
+//  2. Operations that ended long ago cost nothing: a configuration is where what has been
+//     decided ends, plus a few bits for the operations that overlap there.
 //  3. A value that some get still has to find, and that nobody writes again, is not overwritten.
 //     Values that no get asks for any more count as one. So give every write its own value: it
 //     makes the check strict and quick at once.

@@ -14,7 +14,7 @@ void Run::let_time_pass(Time time) {
 }
 
 void Run::note_ends() {
-  for (Node& node : nodes_) {
+  for (ComputeNode& node : nodes_) {
     const bool over = simulation_->is_fenced(node.client) || watch_.has_left(node.client);
     if (over && !std::exchange(node.over, true)) recorder_.shut_out(node.client);
     if (!recorder_.has_open(node.client)) continue;
@@ -26,7 +26,7 @@ void Run::note_ends() {
   }
 }
 
-void Run::dismiss_all(Node& node) {
+void Run::dismiss_all(ComputeNode& node) {
   node.builders.clear();
   node.crews.clear();
   for (RecordedIndex& view : node.views) view.abandon();

@@ -28,7 +28,8 @@ inline constexpr std::string_view kCheckedIndex = "checked";
 inline constexpr std::chrono::milliseconds kLease{4};
 inline constexpr fabric::sim::Time kLeaseTime =
     static_cast<fabric::sim::Time>(kLease.count()) * fabric::sim::kMillisecond;
-// From a death to its burial, at most: the lease is over, some look, and a fence may be slow.
+// From a death until it is declared, at most: the lease is over, some look, and a fence may be
+// slow.
 inline constexpr fabric::sim::Time kBuried = 8 * kLeaseTime;
 
 class Run {
@@ -48,15 +49,17 @@ class Run {
     std::vector<RecordedIndex*> views;
   };
 
-  struct Node {
-    Node(Pool opened, Index of) : pool(std::move(opened)), index(std::move(of)) {}
+  struct ComputeNode {
+    ComputeNode(Pool opened, Index of) : pool(std::move(opened)), index(std::move(of)) {}
 
     // Not any more: dead, or gone by itself.
     bool absent() const { return held || left; }
-    const pool::Allocator& allocator() const { return api::Internals::of(*pool).node.allocator(); }
+    const pool::Allocator& allocator() const {
+      return api::Internals::of(*pool).compute_node.allocator();
+    }
     // The global one, as far as it has seen it; 0 where it has left.
     std::uint64_t epoch() const {
-      return pool ? api::Internals::of(*pool).node.epochs().current() : 0;
+      return pool ? api::Internals::of(*pool).compute_node.epochs().current() : 0;
     }
 
     std::optional<Pool> pool;
@@ -85,7 +88,7 @@ class Run {
   void let_time_pass(Time time);
   // Calls of unknown outcome are over where nothing of their compute node can happen any more.
   void note_ends();
-  static void dismiss_all(Node& node);
+  static void dismiss_all(ComputeNode& node);
   static std::uint64_t held_bytes(const pool::Allocator& allocator);
 
   const CheckPlan& plan_;
@@ -97,7 +100,7 @@ class Run {
   HistoryRecorder recorder_;
   std::unique_ptr<fabric::sim::Simulation> simulation_;
   std::optional<SideIndexes> side_indexes_;
-  std::deque<Node> nodes_;
+  std::deque<ComputeNode> nodes_;
   std::uint64_t cut_short_ = 0;  // tasks that were destroyed
   bool lost_memory_ = false;
   bool faults_over_ = true;  // until they are scheduled

@@ -51,7 +51,7 @@ class Scenario final : Inspection {
       if (set_up()) {
         schedule_faults();
         work();
-        inspect([this] { return add_node(); });
+        inspect([this] { return add_compute_node(); });
         sum_up();
       }
     } catch (const std::logic_error& stuck) {  // the engine's: a plain call that never ends
@@ -67,16 +67,16 @@ class Scenario final : Inspection {
   // Counts a task among its node's for as long as its frame lives.
   class Running {
    public:
-    explicit Running(Node& node) : node_(&node) { ++node.running; }
+    explicit Running(ComputeNode& node) : node_(&node) { ++node.running; }
     Running(Running&& other) noexcept : node_(std::exchange(other.node_, nullptr)) {}
     Running& operator=(Running&&) = delete;
     ~Running() { end(); }
     void end() {
-      if (Node* const node = std::exchange(node_, nullptr)) --node->running;
+      if (ComputeNode* const node = std::exchange(node_, nullptr)) --node->running;
     }
 
    private:
-    Node* node_;
+    ComputeNode* node_;
   };
 
   std::uint64_t node_bytes() const {
@@ -116,7 +116,7 @@ class Scenario final : Inspection {
                            .problem = [this](std::string what) { problem(std::move(what)); }});
     simulation_->set_instant(true);
     for (unsigned i = 0; i < plan_.compute_nodes; ++i) {
-      if (!add_node()) return false;
+      if (!add_compute_node()) return false;
     }
     if (!preload()) return false;
     simulation_->set_instant(false);
@@ -127,12 +127,12 @@ class Scenario final : Inspection {
       problem(fmt::format("compute node {} has left, though verbs of it may yet happen", client));
     });
     watch_.on_doubt([this](ClientId client) {
-      const auto node = std::ranges::find(nodes_, client, &Node::client);
+      const auto node = std::ranges::find(nodes_, client, &ComputeNode::client);
       return node == nodes_.end() ? 0 : node->epoch();
     });
     watch_.on_late([this](const fabric::sim::LateVerb& late) { look_at_late(late); });
     let_time_pass(kLeaseTime / 2);  // they have been there for a while, and listed what they hold
-    for (Node& node : nodes_) start(node);
+    for (ComputeNode& node : nodes_) start(node);
     return true;
   }
 
@@ -140,7 +140,7 @@ class Scenario final : Inspection {
   // by a verb that resolves it. Locks are another matter: late_lock.h.
   void look_at_late(const fabric::sim::LateVerb& late) {
     look_at_epoch(late);
-    for (const Node& node : nodes_) {
+    for (const ComputeNode& node : nodes_) {
       if (node.client == late.client || node.absent() || simulation_->is_fenced(node.client)) {
         continue;
       }
@@ -152,12 +152,13 @@ class Scenario final : Inspection {
     }
   }
 
-  // A verb that may come late holds its operation's epoch p until it has come (pool/membership/in_doubt.h),
-  // so that nobody sees more than p + 1. p is no more than its compute node had seen when it came
-  // to be in doubt. Of those who were coming in then nothing is known.
+  // A verb that may come late holds its operation's epoch p until it has come
+  // (pool/membership/in_doubt.h), so that nobody sees more than p + 1. p is no more than its
+  // compute node had seen when it came to be in doubt. Of those who were coming in then nothing is
+  // known.
   void look_at_epoch(const fabric::sim::LateVerb& late) {
     if (late.note == 0) return;
-    for (const Node& node : nodes_) {
+    for (const ComputeNode& node : nodes_) {
       if (node.epoch() <= late.note + 1) continue;
       return problem(
           fmt::format("a verb of compute node {} changes memory node {}, offset {:#x}, in epoch "
@@ -166,11 +167,11 @@ class Scenario final : Inspection {
     }
   }
 
-  bool only_locks(const fabric::sim::LateVerb& late, const Node& holder) const {
-    const auto self = std::ranges::find(nodes_, late.client, &Node::client);
+  bool only_locks(const fabric::sim::LateVerb& late, const ComputeNode& holder) const {
+    const auto self = std::ranges::find(nodes_, late.client, &ComputeNode::client);
     if (self == nodes_.end() || !at_free_lock(late.at, holder.allocator().held())) return false;
     return locks_harmlessly(late, self->owner, [this](pool::OwnerId owner) {
-      return std::ranges::any_of(nodes_, [&](const Node& node) {
+      return std::ranges::any_of(nodes_, [&](const ComputeNode& node) {
         return node.owner == owner && !node.left && !simulation_->is_fenced(node.client);
       });
     });
@@ -189,7 +190,7 @@ class Scenario final : Inspection {
     return options;
   }
 
-  Node* add_node() {
+  ComputeNode* add_compute_node() {
     auto fabric = simulation_->open_client();
     if (!fabric) {
       if (!excused(fabric.error().code())) complain("coming in", fabric.error());
@@ -202,7 +203,7 @@ class Scenario final : Inspection {
       return nullptr;
     }
     if (plan_.near_wrap) {
-      api::Internals::of(*pool).node.allocator().begin_incarnations_at(kLastBirth);
+      api::Internals::of(*pool).compute_node.allocator().begin_incarnations_at(kLastBirth);
       if (nodes_.empty() && !raise_tags(*pool)) return nullptr;
     }
     auto index = nodes_.empty() ? pool->create_index(kCheckedIndex, plan_.index)
@@ -211,9 +212,9 @@ class Scenario final : Inspection {
       if (!excused(index.error().code())) complain("opening the index", index.error());
       return nullptr;
     }
-    Node& node = nodes_.emplace_back(std::move(*pool), std::move(*index));
+    ComputeNode& node = nodes_.emplace_back(std::move(*pool), std::move(*index));
     node.client = client;
-    node.owner = api::Internals::of(*node.pool).node.membership().self();
+    node.owner = api::Internals::of(*node.pool).compute_node.membership().self();
     return &node;
   }
 
@@ -253,7 +254,7 @@ class Scenario final : Inspection {
 
   // ---- The clients
 
-  void start(Node& node) {
+  void start(ComputeNode& node) {
     for (unsigned i = 0; i < plan_.clients; ++i) {
       auto worker = node.pool->make_worker();
       if (!worker) {
@@ -269,7 +270,7 @@ class Scenario final : Inspection {
     }
   }
 
-  void put_to_work(Node& node, Crew& crew, unsigned operations) {
+  void put_to_work(ComputeNode& node, Crew& crew, unsigned operations) {
     for (unsigned j = 0; j < plan_.tasks; ++j) {
       RecordedIndex& view = node.views.emplace_back(*node.index, recorder_, node.client);
       crew.views.push_back(&view);
@@ -278,7 +279,7 @@ class Scenario final : Inspection {
     }
   }
 
-  Task<void> client(Node& node, Worker& worker, RecordedIndex& index, Random random,
+  Task<void> client(ComputeNode& node, Worker& worker, RecordedIndex& index, Random random,
                     unsigned operations, Running running) {
     for (unsigned i = 0; i < operations; ++i) {
       ++outcome_.coverage.operations;
@@ -301,13 +302,13 @@ class Scenario final : Inspection {
   }
 
   // An operation that takes long, and holds the epoch meanwhile.
-  Task<void> sleeper(Node& node, Worker& worker, Time time) {
+  Task<void> sleeper(ComputeNode& node, Worker& worker, Time time) {
     const Running running(node);
     const pool::Operation op(*api::Internals::of(worker).lane->session);
     co_await op.worker().sleep_for(std::chrono::microseconds(time / kMicrosecond));
   }
 
-  Task<void> builder(Node& node, Worker& worker, Random random) {
+  Task<void> builder(ComputeNode& node, Worker& worker, Random random) {
     const Running running(node);
     const auto rounds = static_cast<unsigned>(2 + random.below(8));
     co_await side_indexes_->client(worker, random, rounds);
@@ -317,7 +318,8 @@ class Scenario final : Inspection {
     return code == ErrorCode::kNotFound || code == ErrorCode::kExists;
   }
 
-  Task<Status> operate(const Node& node, Worker& worker, RecordedIndex& index, Request request) {
+  Task<Status> operate(const ComputeNode& node, Worker& worker, RecordedIndex& index,
+                       Request request) {
     RequestSpan span(observer_, *simulation_, node.client, index, request);
     Status done;
     switch (request.kind) {
@@ -394,7 +396,7 @@ class Scenario final : Inspection {
   NodeId some_memory_node() {
     return static_cast<NodeId>(random_.below(simulation_->memory_nodes()));
   }
-  Node& some_node() { return nodes_[random_.below(nodes_.size())]; }
+  ComputeNode& some_compute_node() { return nodes_[random_.below(nodes_.size())]; }
 
   template <class Action>
   void schedule(Fault fault, std::uint64_t most, Action action) {
@@ -406,8 +408,8 @@ class Scenario final : Inspection {
     faults_over_ = false;
     for (unsigned i = 0; i < plan_.recyclings; ++i) {
       at(some_time(), [this] {
-        if (Node& node = some_node(); node.pool)
-          api::Internals::of(*node.pool).node.recycler().request();
+        if (ComputeNode& node = some_compute_node(); node.pool)
+          api::Internals::of(*node.pool).compute_node.recycler().request();
       });
     }
     schedule(Fault::kKill, 3, [this] { schedule_kill(); });
@@ -417,20 +419,21 @@ class Scenario final : Inspection {
     if (plan_.faults.has(Fault::kLose)) at(some_time(), [this] { restart(true); });
     schedule(Fault::kLeave, 2, [this] {
       const bool in_peace = random_.below(2) == 0;
-      schedule_departure([this, in_peace](Node& node) {
+      schedule_departure([this, in_peace](ComputeNode& node) {
         node.retires = true;
         if (!in_peace || node.running == 0) leaving_.push_back(&node);
       });
     });
-    schedule(Fault::kDrop, 4,
-             [this] { schedule_departure([this](Node& node) { dropping_.push_back(&node); }); });
+    schedule(Fault::kDrop, 4, [this] {
+      schedule_departure([this](ComputeNode& node) { dropping_.push_back(&node); });
+    });
     if (over_tcp() && plan_.faults.has(Fault::kKill)) {
       for (std::uint64_t i = random_.below(4); i > 0; --i) at(some_time(), [this] { ++visits_; });
     }
     schedule(Fault::kJoin, 2, [this] { at(some_time(), [this] { join_memory(); }); });
     if (plan_.faults.has(Fault::kKill)) {
-      watch_.on_settling(
-          [this](ClientId client) { strike(client, 3, 24, outcome_.coverage.settlers_killed); });
+      watch_.on_recovery(
+          [this](ClientId client) { strike(client, 3, 24, outcome_.coverage.recoverers_killed); });
       watch_.on_recycling(
           [this](ClientId client) { strike(client, 20, 60, outcome_.coverage.recyclers_killed); });
     }
@@ -438,7 +441,7 @@ class Scenario final : Inspection {
 
   // At a step, not at a time: so it is as likely to be in the middle of something.
   void schedule_kill() {
-    Node& victim = some_node();
+    ComputeNode& victim = some_compute_node();
     const ClientId client = victim.client;
     using fabric::sim::Counted;
     const bool drop = random_.below(3) != 0;
@@ -460,7 +463,7 @@ class Scenario final : Inspection {
   template <class Departure>
   void schedule_departure(Departure departure) {
     using fabric::sim::Counted;
-    Node& node = some_node();
+    ComputeNode& node = some_compute_node();
     const auto go = [this, departure, &node] {
       if (!faults_over_ && !node.absent()) departure(node);
     };
@@ -470,7 +473,7 @@ class Scenario final : Inspection {
     simulation_->after_steps(node.client, 1 + random_.below(1 + random_.below(most)), counted, go);
   }
 
-  void kill(Node& victim, bool drop) {
+  void kill(ComputeNode& victim, bool drop) {
     if (victim.absent() || faults_over_) return;
     victim.held = true;
     victim.struck = true;
@@ -483,7 +486,7 @@ class Scenario final : Inspection {
 
   // It has just begun something that others will have to finish: once in `rarely`, it dies there.
   void strike(ClientId client, std::uint64_t rarely, std::uint64_t steps, std::uint64_t& killed) {
-    const auto victim = std::ranges::find(nodes_, client, &Node::client);
+    const auto victim = std::ranges::find(nodes_, client, &ComputeNode::client);
     if (victim == nodes_.end() || killed >= kStruck || fates_.below(rarely) != 0) return;
     const bool drop = fates_.below(3) != 0;
     simulation_->after_steps(client, 1 + fates_.below(steps), fabric::sim::Counted::kAll,
@@ -496,7 +499,7 @@ class Scenario final : Inspection {
 
   void pause() {
     if (faults_over_) return;
-    Node& node = some_node();
+    ComputeNode& node = some_compute_node();
     if (node.held || !node.pool) return;
     const Time lasts = 1 + random_.below(random_.below(2) == 0 ? kLeaseTime / 4 : 4 * kLeaseTime);
     simulation_->hold(node.client, lasts);
@@ -511,14 +514,14 @@ class Scenario final : Inspection {
     Time lasts = 1 + random_.below(random_.below(4) == 0 ? 2 * kLeaseTime : kMillisecond);
     // Often for longer than a client waits: then the outcome is unknown to it.
     if (over_tcp()) lasts *= 1 + random_.below(4);
-    Node& node = some_node();
+    ComputeNode& node = some_compute_node();
     const NodeId memory_node = some_memory_node();
     // Nobody is taken for dead who reaches memory node 0, so that others go on for long.
     const bool for_long = memory_node != 0 && fates_.below(3) == 0;
     cut(node, memory_node, for_long ? 1 + fates_.below(kLongestCut) : lasts);
   }
 
-  void cut(Node& node, NodeId memory_node, Time lasts) {
+  void cut(ComputeNode& node, NodeId memory_node, Time lasts) {
     simulation_->cut_link(node.client, memory_node, lasts);
     // Heartbeats are on memory node 0. Who leaves must reach all of them.
     node.struck |= memory_node == 0 || node.left;
@@ -533,8 +536,8 @@ class Scenario final : Inspection {
     if (faults_over_) return;
     const Time lasts = 1 + random_.below(2 * kMillisecond);
     const NodeId id = some_memory_node();
-    simulation_->stop_node(id, lasts, lose);
-    for (Node& node : nodes_) node.struck |= lose || id == 0 || node.left;
+    simulation_->stop_memory_node(id, lasts, lose);
+    for (ComputeNode& node : nodes_) node.struck |= lose || id == 0 || node.left;
     note_fault(lasts + kBuried,
                fmt::format("memory node {} goes away for {} us{}", id, lasts / kMicrosecond,
                            lose ? " and loses its memory" : ""));
@@ -558,7 +561,7 @@ class Scenario final : Inspection {
   }
 
   void drop_workers() {
-    for (Node* const node : std::exchange(dropping_, {})) {
+    for (ComputeNode* const node : std::exchange(dropping_, {})) {
       if (node->absent() || node->crews.empty() || simulation_->is_held(node->client)) continue;
       auto fresh = node->pool->make_worker();
       if (!fresh) continue;
@@ -574,8 +577,10 @@ class Scenario final : Inspection {
   }
 
   void let_leave() {
-    for (Node* const node : std::exchange(leaving_, {})) {
-      const auto stays = [node](const Node& each) { return !each.absent() && &each != node; };
+    for (ComputeNode* const node : std::exchange(leaving_, {})) {
+      const auto stays = [node](const ComputeNode& each) {
+        return !each.absent() && &each != node;
+      };
       if (node->absent() || simulation_->is_held(node->client)) continue;
       const auto other = std::ranges::find_if(nodes_, stays);
       if (other == nodes_.end()) continue;
@@ -583,7 +588,7 @@ class Scenario final : Inspection {
       // In the middle of what it does, so that it has something to prove.
       if (plan_.faults.has(Fault::kCut) && random_.below(2) == 0) {
         const NodeId somewhere = some_memory_node();
-        cut(*node, simulation_->busy_node(node->client).value_or(somewhere),
+        cut(*node, simulation_->busy_memory_node(node->client).value_or(somewhere),
             1 + random_.below(2 * kLeaseTime));
       }
       leave(*node);
@@ -592,7 +597,7 @@ class Scenario final : Inspection {
   }
 
   // So that who leaves cannot wait for all that it has retired.
-  void hold_epoch(Node& node) {
+  void hold_epoch(ComputeNode& node) {
     auto worker = node.pool->make_worker();
     if (!worker) return;
     Worker& place = node.builders.emplace_back(std::move(*worker));
@@ -600,7 +605,7 @@ class Scenario final : Inspection {
   }
 
   // Time passes until it is gone.
-  void leave(Node& node) {
+  void leave(ComputeNode& node) {
     node.left = true;
     // It must reach every memory node to leave; else it is a death.
     node.struck |= outcome_.coverage.cuts + outcome_.coverage.restarts > 0;
@@ -621,8 +626,8 @@ class Scenario final : Inspection {
   // ---- Working
 
   bool finished() const {
-    return std::ranges::all_of(nodes_,
-                               [](const Node& node) { return node.absent() || node.running == 0; });
+    return std::ranges::all_of(
+        nodes_, [](const ComputeNode& node) { return node.absent() || node.running == 0; });
   }
 
   // Something waits that lets time pass itself.
@@ -650,7 +655,7 @@ class Scenario final : Inspection {
 
   std::string pending() const {
     std::string text;
-    for (const Node& node : nodes_) {
+    for (const ComputeNode& node : nodes_) {
       if (!node.absent() && node.running > 0) {
         text += fmt::format(" {} on compute node {}", node.running, node.client);
       }
@@ -662,7 +667,7 @@ class Scenario final : Inspection {
   void replace() {
     for (; replacements_ > 0; --replacements_) {
       if (nodes_.size() >= std::size_t{2} * plan_.compute_nodes || random_.below(3) == 0) continue;
-      if (Node* node = add_node(); node != nullptr) start(*node);
+      if (ComputeNode* node = add_compute_node(); node != nullptr) start(*node);
     }
   }
 
@@ -687,11 +692,11 @@ class Scenario final : Inspection {
     if (simulation_ == nullptr) return;
     faults_over_ = true;
     simulation_->set_trace(nullptr);
-    for (Node& node : nodes_) {  // and the tasks that have not ended
+    for (ComputeNode& node : nodes_) {  // and the tasks that have not ended
       node.crews.clear();
       node.builders.clear();
     }
-    for (Node& node : nodes_) {
+    for (ComputeNode& node : nodes_) {
       if (node.client != 0) simulation_->release(node.client);
     }
     if (!over_tcp()) simulation_->set_instant(true);  // how they leave is of interest there
@@ -703,8 +708,8 @@ class Scenario final : Inspection {
   Random fates_{base::mix64(plan_.seed, 3)};  // for what came to be drawn later than the rest
   unsigned replacements_ = 0;
   unsigned visits_ = 0;  // of those who die on their way in
-  std::vector<Node*> leaving_;
-  std::vector<Node*> dropping_;
+  std::vector<ComputeNode*> leaving_;
+  std::vector<ComputeNode*> dropping_;
 };
 
 }  // namespace

@@ -48,11 +48,11 @@ struct CheckCoverage {
   std::uint64_t losses = 0;
   std::uint64_t leaves = 0;
   std::uint64_t drops = 0;
-  std::uint64_t joins = 0;             // of memory nodes
-  std::uint64_t settlers_killed = 0;   // who were giving back what another one had left
-  std::uint64_t recyclers_killed = 0;  // in the middle of it
-  std::uint64_t ended_unknown = 0;     // calls of unknown outcome whose end was known
-  std::uint64_t side_indexes = 0;      // that were created
+  std::uint64_t joins = 0;              // of memory nodes
+  std::uint64_t recoverers_killed = 0;  // who were giving back what another one had left
+  std::uint64_t recyclers_killed = 0;   // in the middle of it
+  std::uint64_t ended_unknown = 0;      // calls of unknown outcome whose end was known
+  std::uint64_t side_indexes = 0;       // that were created
   std::uint64_t retries = 0;
   std::uint64_t undecided = 0;         // runs with a history that was too hard to judge
   std::uint64_t lost_bytes = 0;        // of far memory that nobody has at the end

@@ -95,8 +95,8 @@ class Shrinker {
     ++shrunk_.runs;
     progress_.show("shrinking", shrunk_.runs, options_.most_runs, Clock::now() - began_);
     CheckOutcome outcome = run_(*candidate);
-    const bool tells_less = shrunk_.smallest.outcome.suspect && !outcome.suspect;
-    if (!outcome.failed() || tells_less) return false;
+    const bool shows_less = shrunk_.smallest.outcome.suspect && !outcome.suspect;
+    if (!outcome.failed() || shows_less) return false;
     shrunk_.smallest = {std::move(*candidate), std::move(outcome)};
     return true;
   }

@@ -77,7 +77,7 @@ Task<void> SideIndexes::create(Session& session, const std::string& name) {
 // ---- Using ----
 
 Task<void> SideIndexes::use(Session& session, const std::string& name, Random& random) {
-  pool::Catalogue& catalogue = session.node().catalogue();
+  pool::Catalogue& catalogue = session.compute_node().catalogue();
   Result<IndexRecord> record = fail(ErrorCode::kBusy);
   {
     pool::Operation op(session);
@@ -85,7 +85,7 @@ Task<void> SideIndexes::use(Session& session, const std::string& name, Random& r
   }
   if (!record) co_return judge("opening", name, record.error(), {ErrorCode::kNotFound});
   {
-    const Trees tree = kind_->make(session.node(), *record, settings_);
+    const Trees tree = kind_->make(session.compute_node(), *record, settings_);
     if (!tree) co_return judge("opening", name, tree.error(), {});
     for (std::uint64_t i = 1 + random.below(20); i > 0; --i) {
       const std::uint64_t number = random.below(kKeys);

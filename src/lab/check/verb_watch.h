@@ -25,7 +25,9 @@ class VerbWatch final : public fabric::sim::TraceSink {
   explicit VerbWatch(CheckObserver* observer) : observer_(observer) {}
 
   // Called when a client has taken a dead one's slot, to give back what that one held.
-  void on_settling(std::function<void(fabric::ClientId)> action) { settling_ = std::move(action); }
+  void on_recovery(std::function<void(fabric::ClientId)> action) {
+    recovering_ = std::move(action);
+  }
   // Called when a client has begun to recycle memory, or a further phase of that.
   void on_recycling(std::function<void(fabric::ClientId)> action) {
     recycling_ = std::move(action);
@@ -86,7 +88,7 @@ class VerbWatch final : public fabric::sim::TraceSink {
       left_.insert(client);
       if (leaving_) leaving_(client);
     }
-    if (settling_ && after.state == pool::SlotState::kRecovering) settling_(client);
+    if (recovering_ && after.state == pool::SlotState::kRecovering) recovering_(client);
   }
 
   // How many chunks or magazines change hands by an atomic, at most.
@@ -152,7 +154,7 @@ class VerbWatch final : public fabric::sim::TraceSink {
   std::uint64_t node_bytes_ = 0;
   std::function<void(const std::string&)> trespass_;
   std::map<std::pair<fabric::NodeId, std::size_t>, int> free_chunks_;
-  std::function<void(fabric::ClientId)> settling_;
+  std::function<void(fabric::ClientId)> recovering_;
   std::function<void(fabric::ClientId)> recycling_;
   std::function<void(fabric::ClientId)> leaving_;
   std::function<std::uint64_t(fabric::ClientId)> doubted_;

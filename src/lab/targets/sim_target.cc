@@ -126,17 +126,17 @@ class SimTarget final : public Target {
   }
 
   fabric::Fabric& fabric_at(const ComputeNode& node) const {
-    return api::Internals::of(node.pool).node.fabric();
+    return api::Internals::of(node.pool).compute_node.fabric();
   }
 
   std::uint64_t pool_bytes() const {
     const fabric::Fabric& fabric = fabric_at(nodes_.front());
-    return fabric.node_size(0) * fabric.node_count();
+    return fabric.memory_node_size(0) * fabric.memory_node_count();
   }
 
   NetworkUse network_use() const {
     NetworkUse network{.preset = std::string(simulation_->preset().name)};
-    const std::size_t memory_nodes = fabric_at(nodes_.front()).node_count();
+    const std::size_t memory_nodes = fabric_at(nodes_.front()).memory_node_count();
     for (std::size_t i = 0; i < memory_nodes; ++i) {
       network.memory_nodes.push_back(
           {fmt::format("memory {}", i),

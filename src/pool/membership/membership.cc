@@ -75,10 +75,10 @@ struct Membership::State {
   };
 
   explicit State(ComputeNode& compute_node) : node(compute_node) {
-    node.budget().take(Part::kMembership, sizeof(State));
+    node.budget().take(BudgetUse::kMembership, sizeof(State));
   }
   ~State() {
-    node.budget().give_back(Part::kMembership, sizeof(State) + watches.size() * sizeof(Watch));
+    node.budget().give_back(BudgetUse::kMembership, sizeof(State) + watches.size() * sizeof(Watch));
   }
 
   Task<Result<Buffer>> read_slots(Operation& op, Batch& batch);
@@ -117,8 +117,8 @@ struct Membership::State {
   std::array<std::uint64_t, 3> pulse{};
   std::uint64_t asked = 0;  // wanted_epoch, as written last
   std::uint64_t seen_wanted = 0;
-  std::uint64_t answering = 0;    // answered_word, as written last
-  std::uint64_t told_answer = 0;  // the same, known to have arrived
+  std::uint64_t answering = 0;       // answered_word, as written last
+  std::uint64_t arrived_answer = 0;  // the same, known to have arrived
   std::atomic<std::uint64_t> answered{0};
 
   base::Mutex mutex;
@@ -233,7 +233,7 @@ Task<Status> Membership::State::first_announcement(Operation& op) {
   // The heartbeat goes on from the predecessor's, so that watchers see it move.
   heart.store(seen.slot(0).heartbeat_word + 1);
   pulse = {seen.epoch(), heart.load(), seen.slot(0).nodes_word};
-  told_answer = seen.slot(0).answered_word;
+  arrived_answer = seen.slot(0).answered_word;
   Batch batch(op.cost());
   batch.write(slot + offsetof(MemberSlot, epoch_word), reinterpret_cast<std::byte*>(pulse.data()),
               pulse_bytes());
@@ -309,14 +309,15 @@ Task<Result<Buffer>> Membership::State::beat(Operation& op) {
     batch.write_word(tables_field(offsetof(PoolTables, wanted_epoch)), &asked);
   }
   // Never less than a predecessor's: who has come since then knows nothing of before it.
-  const std::uint64_t to_answer = std::max(answered.load(std::memory_order_acquire), told_answer);
+  const std::uint64_t to_answer =
+      std::max(answered.load(std::memory_order_acquire), arrived_answer);
   answering = to_answer;
-  if (to_answer > told_answer) {
+  if (to_answer > arrived_answer) {
     batch.write_word(member_address(own_slot) + offsetof(MemberSlot, answered_word), &answering);
   }
   auto buffer = co_await read_slots(op, batch);
   if (!buffer) co_return fail(buffer.error());
-  told_answer = to_answer;
+  arrived_answer = to_answer;
   const Snapshot seen(*buffer);
   seen_wanted = seen.wanted();
   want(seen_wanted);
@@ -387,7 +388,7 @@ void Membership::answer(std::uint64_t number) {
 
 void Membership::State::grow_watches(std::size_t slots) {
   if (watches.size() >= slots) return;
-  node.budget().take(Part::kMembership, (slots - watches.size()) * sizeof(Watch));
+  node.budget().take(BudgetUse::kMembership, (slots - watches.size()) * sizeof(Watch));
   watches.resize(slots);
 }
 

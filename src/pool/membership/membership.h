@@ -12,8 +12,8 @@
 // to find everyone else silent for too long.
 //
 // Where a fence does not get through to all memory nodes, or its maker dies at it, the client is
-// shut out of some. Once it meets one of those its heart stops: it is buried in the end, and nobody
-// waits for good for what it cannot give back.
+// shut out of some. Once it meets one of those its heart stops: it is declared dead in the end, and
+// nobody waits for good for what it cannot give back.
 //
 // A slot's owner_word: {client:32, generation:24, state:8}. Free (and never used, or left) → alive
 // → free or dead → alive, one generation on. A slot whose generations are used up stays as it is.

@@ -66,8 +66,8 @@ Task<Status> MemoryNodes::open(Operation& op, std::size_t initial) {
   if (!list) co_return fail(list.error());
   for (const NodeId id : *list) {
     Status looked;
-    if (fabric.node_size(id) == 0) looked = fabric.look_for_nodes();
-    if (fabric.node_size(id) == 0) co_return fail(missing_node(fabric, id, looked));
+    if (fabric.memory_node_size(id) == 0) looked = fabric.look_for_memory_nodes();
+    if (fabric.memory_node_size(id) == 0) co_return fail(missing_memory_node(fabric, id, looked));
     auto ours = co_await checked(op, id);
     if (!ours) co_return fail(ours.error());
     if (!*ours) {
@@ -76,7 +76,7 @@ Task<Status> MemoryNodes::open(Operation& op, std::size_t initial) {
     }
     learn(id);
   }
-  const std::size_t nodes = fabric.node_count();
+  const std::size_t nodes = fabric.memory_node_count();
   if (fabric.may_grow() || nodes == initial + list->size()) co_return Status{};
   co_return fail(ErrorCode::kIncompatible, fmt::format("the pool has {} memory nodes, {} are given",
                                                        initial + list->size(), nodes));
@@ -85,8 +85,8 @@ Task<Status> MemoryNodes::open(Operation& op, std::size_t initial) {
 Task<Result<bool>> MemoryNodes::reaches_all(Operation& op) {
   const auto list = co_await read_list(op);
   if (!list) co_return fail(list.error());
-  co_return std::ranges::all_of(*list,
-                                [this](NodeId id) { return node_.fabric().node_size(id) > 0; });
+  co_return std::ranges::all_of(
+      *list, [this](NodeId id) { return node_.fabric().memory_node_size(id) > 0; });
 }
 
 // ---- Who knows them ----
@@ -135,15 +135,15 @@ Task<Status> MemoryNodes::look_once(Operation& op) {
   // those behind it.
   for (std::size_t i = known(); i < list->size(); ++i) {
     const NodeId id = (*list)[i];
-    if (fabric.node_size(id) == 0) break;
+    if (fabric.memory_node_size(id) == 0) break;
     auto ours = co_await checked(op, id);
     if (!ours) co_return fail(ours.error());
     if (!*ours) break;
     learn(id);
   }
-  for (std::size_t i = initial_; i < fabric.node_count(); ++i) {
+  for (std::size_t i = initial_; i < fabric.memory_node_count(); ++i) {
     const auto id = static_cast<NodeId>(i);
-    if (fabric.node_size(id) < least_node_size(id) || contains(*list, id)) continue;
+    if (fabric.memory_node_size(id) < least_memory_node_size(id) || contains(*list, id)) continue;
     auto formatted = co_await format(op, id);
     if (!formatted) co_return fail(formatted.error());
     if (!*formatted) continue;
@@ -157,7 +157,7 @@ Task<Result<bool>> MemoryNodes::checked(Operation& op, NodeId id) {
   if (!header) co_return fail(header.error());
   co_return header->state_word == kFormatted && header->magic == kPoolMagic &&
       header->format == kPoolFormat && header->pool_id == node_.pool_id() &&
-      header->node_id == id && header->size == node_.fabric().node_size(id);
+      header->node_id == id && header->size == node_.fabric().memory_node_size(id);
 }
 
 // True: the node is formatted for this pool. False: it is another pool's, or another compute node

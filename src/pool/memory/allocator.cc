@@ -70,7 +70,7 @@ std::uint64_t with_run_taken(std::uint64_t word, std::size_t at, std::size_t chu
 // Notes that a run is short. Where that fails it is taken for a long one that is never whole, and
 // not recycled.
 Task<void> note_short(Operation& op, Address start) {
-  const std::uint64_t size = op.node().fabric().node_size(start.node());
+  const std::uint64_t size = op.compute_node().fabric().memory_node_size(start.node());
   const std::size_t chunk = (start.offset() - first_chunk_of(start.node(), size)) / kChunkBytes;
   const Address at = chunk_state_address(start.node(), chunk);
   for (std::uint64_t guess = 0;;) {
@@ -350,7 +350,7 @@ Task<Result<bool>> Allocator::State::fetch_run(Operation& op, BlockKind kind,
   for (const std::size_t chunks : {full, chunks_for_one(size_class)}) {
     for (std::size_t i = 0; i < nodes; ++i) {
       const std::size_t at = (first + i) % nodes;
-      const std::uint64_t size = node.fabric().node_size(ids[at]);
+      const std::uint64_t size = node.fabric().memory_node_size(ids[at]);
       auto start = co_await take_chunks(op, ids[at], size, chunk_words[at], chunks);
       if (!start) co_return fail(start.error());
       if (!*start) continue;
@@ -373,7 +373,7 @@ Task<Result<bool>> Allocator::State::fetch_recycled(Operation& op, BlockKind kin
                                                     std::size_t chunks) {
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const NodeId id = ids[(first + i) % ids.size()];
-    const std::uint64_t size = node.fabric().node_size(id);
+    const std::uint64_t size = node.fabric().memory_node_size(id);
     Buffer buffer = op.buffer(chunk_state_words(size) * 8);
     Batch look(op.cost());
     look.read(chunk_state_address(id, 0), buffer.data(), buffer.size());

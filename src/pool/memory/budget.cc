@@ -6,17 +6,17 @@
 
 namespace pando::pool {
 
-std::string_view to_string(Part part) {
-  switch (part) {
-    case Part::kNodeCache:
+std::string_view to_string(BudgetUse use) {
+  switch (use) {
+    case BudgetUse::kNodeCache:
       return "node cache";
-    case Part::kLockTable:
+    case BudgetUse::kLockTable:
       return "lock table";
-    case Part::kFreeLists:
+    case BudgetUse::kFreeLists:
       return "free lists";
-    case Part::kMembership:
+    case BudgetUse::kMembership:
       return "membership";
-    case Part::kIndexTables:
+    case BudgetUse::kIndexTables:
       return "index tables";
   }
   return "unknown";

@@ -16,9 +16,15 @@
 
 namespace pando::pool {
 
-enum class Part : std::uint8_t { kNodeCache, kLockTable, kFreeLists, kMembership, kIndexTables };
-inline constexpr std::size_t kParts = 5;
-std::string_view to_string(Part part);
+enum class BudgetUse : std::uint8_t {
+  kNodeCache,
+  kLockTable,
+  kFreeLists,
+  kMembership,
+  kIndexTables
+};
+inline constexpr std::size_t kBudgetUses = 5;
+std::string_view to_string(BudgetUse use);
 
 // What can be smaller, and can be forgotten. Thread-safe.
 class Cache {
@@ -42,26 +48,26 @@ class Budget {
   // False: the configured budget is below the floor, and try_take(kNodeCache) always refuses.
   bool caches() const { return caches_; }
   std::uint64_t used() const { return used_.load(std::memory_order_relaxed); }
-  std::uint64_t used(Part part) const {
-    return parts_[static_cast<std::size_t>(part)].load(std::memory_order_relaxed);
+  std::uint64_t used(BudgetUse use) const {
+    return by_use_[static_cast<std::size_t>(use)].load(std::memory_order_relaxed);
   }
 
-  void take(Part part, std::uint64_t bytes) {
-    parts_[static_cast<std::size_t>(part)].fetch_add(bytes, std::memory_order_relaxed);
+  void take(BudgetUse use, std::uint64_t bytes) {
+    by_use_[static_cast<std::size_t>(use)].fetch_add(bytes, std::memory_order_relaxed);
     const std::uint64_t now = used_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
     if (now > limit_) shrink_caches();
   }
-  bool try_take(Part part, std::uint64_t bytes) {
-    if (part == Part::kNodeCache && !caches_) return false;
+  bool try_take(BudgetUse use, std::uint64_t bytes) {
+    if (use == BudgetUse::kNodeCache && !caches_) return false;
     if (used_.fetch_add(bytes, std::memory_order_relaxed) + bytes > limit_) {
       used_.fetch_sub(bytes, std::memory_order_relaxed);
       return false;
     }
-    parts_[static_cast<std::size_t>(part)].fetch_add(bytes, std::memory_order_relaxed);
+    by_use_[static_cast<std::size_t>(use)].fetch_add(bytes, std::memory_order_relaxed);
     return true;
   }
-  void give_back(Part part, std::uint64_t bytes) {
-    parts_[static_cast<std::size_t>(part)].fetch_sub(bytes, std::memory_order_relaxed);
+  void give_back(BudgetUse use, std::uint64_t bytes) {
+    by_use_[static_cast<std::size_t>(use)].fetch_sub(bytes, std::memory_order_relaxed);
     used_.fetch_sub(bytes, std::memory_order_relaxed);
   }
 
@@ -78,7 +84,7 @@ class Budget {
   const std::uint64_t limit_;
   const bool caches_;
   std::atomic<std::uint64_t> used_{0};
-  std::array<std::atomic<std::uint64_t>, kParts> parts_{};
+  std::array<std::atomic<std::uint64_t>, kBudgetUses> by_use_{};
   base::Mutex mutex_;
   std::vector<Cache*> caches_to_shrink_ PANDO_GUARDED_BY(mutex_);
 };

@@ -56,7 +56,7 @@ Task<Status> add_stacks(Operation& op, NodeId node, Census& census, std::vector<
 }
 
 Task<Status> add_chunks(Operation& op, NodeId node, Census& census, std::vector<Piece>& pieces) {
-  const std::uint64_t size = op.node().fabric().node_size(node);
+  const std::uint64_t size = op.compute_node().fabric().memory_node_size(node);
   const std::uint64_t first = first_chunk_of(node, size);
   for (std::size_t chunk = 0; chunk < (size - first) / kChunkBytes; ++chunk) {
     if (chunk % kChunksPerWord != 0) continue;
@@ -122,7 +122,7 @@ Task<Result<Census>> take_census(Operation& op, std::span<const Allocator* const
   const auto recycler = co_await read_word(op, tables_field(offsetof(PoolTables, recycler_word)));
   if (!recycler) co_return fail(recycler.error());
   if (*recycler >> 32 != 0) co_return fail(ErrorCode::kBusy, "memory is being recycled");
-  std::vector<NodeId> nodes = op.node().memory_nodes().all();
+  std::vector<NodeId> nodes = op.compute_node().memory_nodes().all();
   std::ranges::sort(nodes);  // as the pieces are; those that were added are in the order they came
   for (const NodeId node : nodes) {
     Status added = co_await add_chunks(op, node, census, pieces);

@@ -28,8 +28,8 @@ std::size_t retired_limit_of(const Budget& budget) {
 // of the pool, since others cannot have it.
 std::uint64_t keep_limit_of(const fabric::Fabric& fabric) {
   std::uint64_t pool_bytes = 0;
-  for (std::size_t i = 0; i < fabric.node_count(); ++i) {
-    pool_bytes += fabric.node_size(static_cast<fabric::NodeId>(i));
+  for (std::size_t i = 0; i < fabric.memory_node_count(); ++i) {
+    pool_bytes += fabric.memory_node_size(static_cast<fabric::NodeId>(i));
   }
   return std::clamp<std::uint64_t>(pool_bytes / 64, kChunkBytes, 16 << 20);
 }
@@ -47,7 +47,7 @@ Allocator::State::State(ComputeNode& compute_node)
       ledger(node.budget()) {}
 
 Allocator::State::~State() {
-  node.budget().give_back(Part::kFreeLists, stashes.size() * sizeof(Stash));
+  node.budget().give_back(BudgetUse::kFreeLists, stashes.size() * sizeof(Stash));
 }
 
 // ---- Retiring ----
@@ -310,7 +310,7 @@ Task<Status> Allocator::State::stash(Operation& op) {
       co_return written;
     }
     stashes.push_back(record);
-    node.budget().take(Part::kFreeLists, sizeof(Stash));
+    node.budget().take(BudgetUse::kFreeLists, sizeof(Stash));
   }
 }
 
@@ -325,7 +325,7 @@ Task<Result<std::vector<FreeRun>>> Allocator::State::read_stash(Operation& op, b
     }
     record = stashes.front();
     stashes.pop_front();
-    node.budget().give_back(Part::kFreeLists, sizeof(Stash));
+    node.budget().give_back(BudgetUse::kFreeLists, sizeof(Stash));
   }
   const std::size_t bytes = record.count * sizeof(Block);
   Buffer buffer = op.buffer(bytes);
@@ -334,7 +334,7 @@ Task<Result<std::vector<FreeRun>>> Allocator::State::read_stash(Operation& op, b
   if (Status read = co_await op.submit(batch); !read) {
     const base::MutexLock lock(mutex);
     stashes.push_front(record);
-    node.budget().take(Part::kFreeLists, sizeof(Stash));
+    node.budget().take(BudgetUse::kFreeLists, sizeof(Stash));
     co_return fail(read.error());
   }
   if (static_cast<std::uint32_t>(XXH3_64bits(buffer.data(), bytes)) != record.checksum) {

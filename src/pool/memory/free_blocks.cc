@@ -8,10 +8,10 @@ namespace pando::pool {
 // ---- FreeBlocks ----
 
 FreeBlocks::FreeBlocks(Budget& budget) : budget_(budget), counted_(sizeof(FreeBlocks)) {
-  budget_.take(Part::kFreeLists, counted_);
+  budget_.take(BudgetUse::kFreeLists, counted_);
 }
 
-FreeBlocks::~FreeBlocks() { budget_.give_back(Part::kFreeLists, counted_); }
+FreeBlocks::~FreeBlocks() { budget_.give_back(BudgetUse::kFreeLists, counted_); }
 
 std::optional<Block> FreeBlocks::take_used(BlockKind kind, std::size_t size_class,
                                            std::optional<fabric::NodeId> near) {
@@ -45,7 +45,7 @@ bool FreeBlocks::put(const Block& block) {
   if (to.list == nullptr) {
     to.list = std::make_unique<Block[]>(limit);
     counted_ += limit * sizeof(Block);
-    budget_.take(Part::kFreeLists, limit * sizeof(Block));
+    budget_.take(BudgetUse::kFreeLists, limit * sizeof(Block));
   }
   to.list[to.count++] = block;
   to.changed = true;
@@ -160,7 +160,7 @@ void RetiredQueue::pop_front() {
   Segment* const emptied = std::exchange(first_, first_->next);
   if (first_ == nullptr) last_ = nullptr;
   delete emptied;
-  budget_.give_back(Part::kFreeLists, sizeof(Segment));
+  budget_.give_back(BudgetUse::kFreeLists, sizeof(Segment));
 }
 
 bool RetiredQueue::exceeds(std::uint64_t stamp, std::size_t blocks, std::uint64_t bytes) const {
@@ -175,7 +175,7 @@ bool RetiredQueue::exceeds(std::uint64_t stamp, std::size_t blocks, std::uint64_
 }
 
 RetiredQueue::Segment* RetiredQueue::make(std::uint64_t stamp, Segment* next) {
-  budget_.take(Part::kFreeLists, sizeof(Segment));
+  budget_.take(BudgetUse::kFreeLists, sizeof(Segment));
   auto* const segment = new Segment;
   segment->stamp = stamp;
   segment->next = next;

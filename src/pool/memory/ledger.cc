@@ -77,7 +77,7 @@ std::optional<std::vector<Listed>> decode_page(const LedgerPage& page) {
 void Ledger::add(fabric::Address page, std::uint64_t edition) {
   pages_.push_back({.at = page, .edition = edition});
   edition_ = std::max(edition_, edition);
-  budget_.take(Part::kFreeLists, sizeof(Page));
+  budget_.take(BudgetUse::kFreeLists, sizeof(Page));
 }
 
 bool Ledger::has(fabric::Address page) const {

@@ -118,7 +118,7 @@ class Ledger {
   };
 
   explicit Ledger(Budget& budget) : budget_(budget) {}
-  ~Ledger() { budget_.give_back(Part::kFreeLists, pages_.size() * sizeof(Page)); }
+  ~Ledger() { budget_.give_back(BudgetUse::kFreeLists, pages_.size() * sizeof(Page)); }
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
 

@@ -44,8 +44,9 @@ bool is_zero(const std::byte* bytes, std::size_t length) {
 // Whether `length` bytes there can be far memory of this pool.
 bool plausible(const fabric::Fabric& fabric, Address at, std::uint64_t length,
                std::uint64_t alignment = kLineBytes) {
-  const std::uint64_t size =
-      at.node() < fabric.node_count() ? fabric.node_size(at.node()) : std::uint64_t{0};
+  const std::uint64_t size = at.node() < fabric.memory_node_count()
+                                 ? fabric.memory_node_size(at.node())
+                                 : std::uint64_t{0};
   return at.offset() % alignment == 0 && at.offset() != 0 && length <= size &&
          at.offset() <= size - length;
 }
@@ -75,7 +76,7 @@ Task<Result<std::vector<FoundPage>>> read_chain(Operation& op, std::uint64_t hea
   Buffer buffer = op.buffer(kHeader);
   for (std::uint64_t next = head; next != 0 && pages.size() < Ledger::kMaxPages;) {
     const Address at = Address::from_raw(next);
-    if (!plausible(op.node().fabric(), at, sizeof(LedgerPage))) break;
+    if (!plausible(op.compute_node().fabric(), at, sizeof(LedgerPage))) break;
     Batch batch(op.cost());
     batch.read(at, buffer.data(), kHeader);
     if (Status read = co_await op.submit(batch); !read) co_return fail(read.error());
@@ -109,7 +110,7 @@ Task<Result<std::vector<Listed>>> read_rows(Operation& op, std::span<const Found
     newest = page.edition;
     for (const Listed& row : *listed) {
       const FreeRun& run = row.run;
-      if (plausible(op.node().fabric(), run.block.address, run.count * run.block.bytes(),
+      if (plausible(op.compute_node().fabric(), run.block.address, run.count * run.block.bytes(),
                     class_alignment(run.block.size_class))) {
         rows.push_back(row);
       }
@@ -210,7 +211,8 @@ Task<void> Allocator::State::keep_ledger(Operation& op) {
     if (!lacking) co_return;
     const std::size_t pages = ledger_pages();
     const std::size_t wanted = std::min(
-        page_limit, std::max(pages + *lacking, own_slot_recovered ? Ledger::kFirstPages : std::size_t{0}));
+        page_limit,
+        std::max(pages + *lacking, own_slot_recovered ? Ledger::kFirstPages : std::size_t{0}));
     if (wanted <= pages || op.worker().now() < next_growth) co_return;
     if (Status grown = co_await grow_ledger(op, wanted - pages); !grown) {
       next_growth = op.worker().now() + node.options().lease;  // there may be no room

@@ -221,7 +221,7 @@ Task<Status> Recycler::advance(Operation& op, Phase phase) {
 void Recycler::ended() {
   mine_ = false;
   running_.store(false);
-  node_.budget().give_back(Part::kFreeLists, counts_.capacity() * sizeof(Count));
+  node_.budget().give_back(BudgetUse::kFreeLists, counts_.capacity() * sizeof(Count));
   counts_ = {};
   cursor_ = {};
   const task::TimePoint now = since_;
@@ -362,12 +362,12 @@ Task<Status> Recycler::take_chains(Operation& op, NodeId node) {
 // ---- Counting ----
 
 std::size_t Recycler::chunks_on(NodeId node) const {
-  const std::uint64_t size = node_.fabric().node_size(node);
+  const std::uint64_t size = node_.fabric().memory_node_size(node);
   return (size - first_chunk_of(node, size)) / kChunkBytes;
 }
 
 std::uint64_t Recycler::chunk_at(NodeId node, std::size_t chunk) const {
-  return first_chunk_of(node, node_.fabric().node_size(node)) + chunk * kChunkBytes;
+  return first_chunk_of(node, node_.fabric().memory_node_size(node)) + chunk * kChunkBytes;
 }
 
 std::size_t Recycler::chunk_of(Address address) const {
@@ -376,7 +376,7 @@ std::size_t Recycler::chunk_of(Address address) const {
 
 // The taken words and chunk states of the cursor's memory node.
 Task<Status> Recycler::load(Operation& op, NodeId node) {
-  const std::size_t words = chunk_state_words(node_.fabric().node_size(node));
+  const std::size_t words = chunk_state_words(node_.fabric().memory_node_size(node));
   Buffer buffer = op.buffer((kClasses + words) * 8);
   Batch batch(op.cost());
   batch.read(taken_address(node, 0), buffer.data(), kClasses * 8);
@@ -393,9 +393,9 @@ Task<Status> Recycler::count(Operation& op) {
     const NodeId node = nodes_[cursor_.node];
     if (!cursor_.loaded) {
       if (Status read = co_await load(op, node); !read) co_return read;
-      node_.budget().give_back(Part::kFreeLists, counts_.capacity() * sizeof(Count));
+      node_.budget().give_back(BudgetUse::kFreeLists, counts_.capacity() * sizeof(Count));
       counts_ = std::vector<Count>(chunks_on(node));
-      node_.budget().take(Part::kFreeLists, counts_.capacity() * sizeof(Count));
+      node_.budget().take(BudgetUse::kFreeLists, counts_.capacity() * sizeof(Count));
     }
     for (; cursor_.of_class < kClasses; ++cursor_.of_class, cursor_.place = 0) {
       const std::size_t of_class = cursor_.of_class;
