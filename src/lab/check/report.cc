@@ -112,7 +112,7 @@ std::string format_history(const CheckPlan& plan, const std::string& key,
   std::string text = fmt::format(
       "Key {}: {} of its {} operations, which no order explains; [begin, end] by a common counter\n"
       "  at first: {}\n",
-      describe(from_order_bytes(plan.index.key_type, key)), core.operations.size(),
+      lab::describe(from_order_bytes(plan.index.key_type, key)), core.operations.size(),
       history.operations.size(), format_start(core));
   // The contradiction is at the end.
   const std::size_t first =
