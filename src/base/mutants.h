@@ -49,16 +49,16 @@ enum class Mutant : std::uint8_t {
   kLeaveClosesNothing,  // who has left can go on over connections that are open
   kEarlyFence,          // a fence is answered while connections are open
   kNeverForgotten,      // those who die on their way in are let in for ever
-  kNoQuiesce,              // who leaves proves nothing: its locks and verbs may be left behind
-  kInDoubtIsOver,     // a verb of unknown outcome does not hold the epoch
+  kNoQuiesce,           // who leaves proves nothing: its locks and verbs may be left behind
+  kInDoubtIsOver,       // a verb of unknown outcome does not hold the epoch
   kHalfFence,           // a client is declared dead though a memory node could not be told
   kFenceStopsHeart,     // no heartbeat while the silent are looked after
   kClosedLedger,        // who leaves strikes what it lists, though some is not given back
   // What the dead held free
   kBegunIsFree,       // a listed block is taken for free though its holder had begun to use it
   kGivenWhileListed,  // a block goes to a shared stack while its holder's ledger lists it
-  kNothingListed,       // the ledger is never written
-  kRecoveredTwice,      // what the dead held is given away, and their ledger goes on listing it
+  kNothingListed,     // the ledger is never written
+  kRecoveredTwice,    // what the dead held is given away, and their ledger goes on listing it
   // Recycling
   kGivenTwice,  // a recycled chunk stays free when it is taken
 };

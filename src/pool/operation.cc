@@ -58,7 +58,8 @@ Operation::Operation(Session& session, Counters* cost)
     : Operation(session, task::TimePoint{}, cost) {}
 
 task::TimePoint Operation::deadline() const {
-  if (deadline_ == task::TimePoint{}) deadline_ = worker().now() + compute_node().options().deadline;
+  if (deadline_ == task::TimePoint{})
+    deadline_ = worker().now() + compute_node().options().deadline;
   return deadline_;
 }
 

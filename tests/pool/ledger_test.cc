@@ -238,7 +238,7 @@ TEST_F(Deaths, WhatWasGivenAwaySinceIsNotGivenAgain) {
     }
     for (const Block& block : blocks) victim.node->allocator().release(block);
     ASSERT_TRUE(upkeep(victim, clock_));
-    ASSERT_TRUE(victim.collect());  // idle by now: keeps but a list
+    ASSERT_TRUE(victim.collect());        // idle by now: keeps but a list
     ASSERT_TRUE(upkeep(victim, clock_));  // and tells it
     // The other has them in hand, and has not begun.
     for (int i = 0; i < 300; ++i) ASSERT_TRUE(survivor.allocate(BlockKind::kItem, 200));
@@ -474,8 +474,8 @@ class Crowd {
     set_incarnation(life.member, *block, buffer.data());
     const BlockDescription& described = description(kind);
     fabric::Batch batch;
-    batch.write(block->address + described.incarnation_at,
-                buffer.data() + described.incarnation_at, described.births ? 5 : 4);
+    batch.write(block->address + described.incarnation_at, buffer.data() + described.incarnation_at,
+                described.births ? 5 : 4);
     const auto submit = [](Operation& on, fabric::Batch& what) -> Task<Status> {
       co_return co_await on.submit(what);
     };

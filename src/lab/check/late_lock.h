@@ -1,8 +1,9 @@
 // Late verbs at the locks of nodes that are free for reuse.
 //
-// What a late verb may change is held back until it has come (pool/membership/in_doubt.h), but for the lock
-// word of a node, which outlives it and which others come back to by old pointers
-// (pool/memory/block.h, invariant 2). There a verb may come late if it does one of these, and no more:
+// What a late verb may change is held back until it has come (pool/membership/in_doubt.h), but for
+// the lock word of a node, which outlives it and which others come back to by old pointers
+// (pool/memory/block.h, invariant 2). There a verb may come late if it does one of these, and no
+// more:
 //   - nothing: a compare-and-swap that fails;
 //   - it locks: from no owner, or from one who is gone, to its client;
 //   - it unlocks: from its client to no owner. So does a WRITE, which does not compare: it must
@@ -28,7 +29,8 @@ inline bool at_free_lock(fabric::Address at, std::span<const pool::FreeRun> free
     const auto lock_word_at = pool::description(run.block.kind).lock_word_at;
     if (!lock_word_at || at < first) return false;
     const std::uint64_t distance = at.raw() - first.raw();
-    return distance % run.block.bytes() == *lock_word_at && distance / run.block.bytes() < run.count;
+    return distance % run.block.bytes() == *lock_word_at &&
+           distance / run.block.bytes() < run.count;
   });
 }
 
