@@ -59,8 +59,9 @@ TEST(LateLock, IsChangedByNothingElse) {
 
 TEST(LateLock, IsTheFirstWordOfAFreeNode) {
   const auto at_lock = [](std::uint64_t distance, BlockKind kind) {
+    const auto of_256 = static_cast<std::uint8_t>(pool::block_class(kind, 256));
     const std::vector<pool::FreeRun> free{
-        {.block = {.address = kPlace, .kind = kind, .size_class = 3}, .count = 2}};
+        {.block = {.address = kPlace, .kind = kind, .size_class = of_256}, .count = 2}};
     return at_free_lock(kPlace + distance, free);
   };
   EXPECT_TRUE(at_lock(0, BlockKind::kNode));

@@ -177,8 +177,8 @@ TEST(ChimeGeometry, DistancesGoAroundTheEnd) {
 }
 
 TEST(ChimeGeometry, EveryEntryHasItsVacancyBit) {
-  for (std::size_t span = kMinSpan; span <= kMaxSpan; ++span) {
-    const LeafGeometry geometry = chime_geometry(span, 2);
+  for_each_shape([](std::size_t span, std::size_t n) {
+    const LeafGeometry geometry = chime_geometry(span, n);
     const std::size_t bits = geometry.vacancy_bits();
     ASSERT_LE(bits, kVacancyBits);
     ASSERT_LE((std::uint64_t{1} << bits) - 1, NodeLock::kNoteMask);
@@ -193,7 +193,7 @@ TEST(ChimeGeometry, EveryEntryHasItsVacancyBit) {
       }
     }
     ASSERT_EQ(next, span);
-  }
+  });
 }
 
 // --- What a leaf holds ---

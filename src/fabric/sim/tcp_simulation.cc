@@ -160,6 +160,7 @@ class TcpSimulation final : public Simulation, private EventHandler, private rem
   void strike(Machine& client, Machine& node, Time for_time);
   void storm(Machine& client, Machine& node, Time for_time);
   void audit(std::size_t number);
+  void lose_memory(Node& node);
   bool lost_memory() const {
     return std::ranges::any_of(nodes_, [](const Node& node) { return node.lost_until != 0; });
   }
@@ -227,7 +228,10 @@ void TcpSimulation::happen(const Event& event) {
 
 void TcpSimulation::stop_memory_node(NodeId id, Time for_time, bool lose_memory) {
   Node& node = nodes_[id];
-  if (node.server == nullptr) return;
+  if (node.server == nullptr) {  // it is away already
+    if (lose_memory) this->lose_memory(node);
+    return;
+  }
   // Its process may have been stopped for a while; or it ends; or its machine does.
   const std::uint64_t draw = random_.below(5);
   if (draw == 0 && !lose_memory) {
@@ -245,16 +249,18 @@ void TcpSimulation::stop_memory_node(NodeId id, Time for_time, bool lose_memory)
   ++node.serial;
   node.turning = false;
   node.look_at = 0;
-  if (lose_memory) {
-    if (!clients_.empty()) node.lost_until = clients_.rbegin()->first;
-    if (const Status fresh = renew_memory(node); !fresh) {
-      problems_.push_back(fresh.error().message());
-    }
-  }
+  if (lose_memory) this->lose_memory(node);
   engine_.at(time() + for_time, [this, id] {
     nodes_[id].machine->switch_on();
     if (const Status up = start(id); !up) problems_.push_back(up.error().message());
   });
+}
+
+void TcpSimulation::lose_memory(Node& node) {
+  if (!clients_.empty()) node.lost_until = clients_.rbegin()->first;
+  if (const Status fresh = renew_memory(node); !fresh) {
+    problems_.push_back(fresh.error().message());
+  }
 }
 
 // ---- Clients ----
