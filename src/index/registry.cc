@@ -40,6 +40,7 @@ class AddedKinds {
   std::vector<const Kind*> list() {
     const base::MutexLock guard(mutex_);
     std::vector<const Kind*> kinds;
+    kinds.reserve(added_.size());
     for (const Added& each : added_) kinds.push_back(&each.combined);
     return kinds;
   }

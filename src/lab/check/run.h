@@ -33,14 +33,16 @@ inline constexpr fabric::sim::Time kLeaseTime =
 inline constexpr fabric::sim::Time kBuried = 8 * kLeaseTime;
 
 class Run {
+ public:
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
  protected:
   using Time = fabric::sim::Time;
 
   // `excused`: the errors that some fault explains.
   Run(const CheckPlan& plan, CheckObserver* observer, std::function<bool(ErrorCode)> excused);
   ~Run() = default;
-  Run(const Run&) = delete;
-  Run& operator=(const Run&) = delete;
 
   // A worker with its tasks, and the views that these use.
   struct Crew {
