@@ -59,7 +59,8 @@ TEST(LateLock, IsChangedByNothingElse) {
 
 TEST(LateLock, IsTheFirstWordOfAFreeNode) {
   const auto at_lock = [](std::uint64_t distance, BlockKind kind) {
-    const auto of_256 = static_cast<std::uint8_t>(pool::block_class(kind, 256));
+    std::uint8_t of_256 = 0;
+    while (pool::class_bytes(of_256) < 256) ++of_256;
     const std::vector<pool::FreeRun> free{
         {.block = {.address = kPlace, .kind = kind, .size_class = of_256}, .count = 2}};
     return at_free_lock(kPlace + distance, free);
