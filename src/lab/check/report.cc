@@ -57,7 +57,7 @@ Counts counts_of(const CheckCoverage& coverage) {
   counts.insert(counts.end(), {{"kills", coverage.kills},
                                {"pauses", coverage.pauses},
                                {"fenced", fabric.fenced},
-                               {"settlers_killed", coverage.recoverers_killed},
+                               {"recoverers_killed", coverage.recoverers_killed},
                                {"recyclers_killed", coverage.recyclers_killed},
                                {"leaves", coverage.leaves},
                                {"drops", coverage.drops},
